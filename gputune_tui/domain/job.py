@@ -1,0 +1,59 @@
+"""What a trial process is told: the settings file that its parent writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.domain.study import WorkloadRef
+
+JOB_VARIABLE = "GPUTUNE_JOB"
+"""Environment variable with the path of the job file."""
+EVENTS_VARIABLE = "GPUTUNE_EVENTS_FD"
+"""Environment variable with the file descriptor number that takes the events."""
+CONTROL_VARIABLE = "GPUTUNE_CONTROL_FD"
+"""Environment variable with the file descriptor number from which a paced trial reads its orders."""
+
+
+@dataclass(frozen=True)
+class MeasurePlan:
+    """How long a trial measures. Block and warm-up rules: shared/research trial_engine.md sections 4 and 9."""
+
+    blocks: int = 8
+    """Timed blocks of one launch."""
+    min_blocks: int = 4
+    """Fewer only where `max_timed_s` is up; never fewer than two."""
+    block_s: float = 0.5
+    """A block takes whole steps until it has lasted this long."""
+    max_timed_s: float = 60.0
+    """No further block starts after this much timed work, once `min_blocks` are there."""
+    min_warmup_steps: int = 6
+    max_warmup_steps: int = 30
+    max_warmup_s: float = 30.0
+    """The warm-up ends here even if step times have not settled; the prefetched batches are used up all the same."""
+    breakdown_steps: int = 3
+    """Instrumented steps after the timed blocks."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One order to a trial process."""
+
+    kind: str
+    """"trial" runs the workload; "inspect" imports it and tells what it is."""
+    workload: WorkloadRef
+    device: str = "cpu"
+    settings: TrainSettings | None = None
+    global_batch_size: int | None = None
+    budget_bytes: int | None = None
+    """The trial ends itself, typed OVER_BUDGET, before it takes more; None is unlimited."""
+    fixed_overhead_bytes: int | None = None
+    """Memory of a trial process before it builds its model, measured once per study; None on the first launch."""
+    device_free_bytes: int | None = None
+    """Free device memory just before launch (CUDA), from which the context's size follows."""
+    seed: int = 0
+    threads: int | None = None
+    """Intra-op threads of a CPU trial."""
+    paced: bool = False
+    """Wait for an order before each block (interleaved comparison) instead of running the plan through."""
+    plan: MeasurePlan = field(default_factory=MeasurePlan)

@@ -1,0 +1,186 @@
+"""The versioned JSON-lines events between a trial and its parent, and the orders of a paced trial."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gputune_tui.domain.plain import from_plain, to_plain
+from gputune_tui.domain.trial import Block, FailureReason, GuardRecord, MemoryPeaks, StepBreakdown
+from gputune_tui.errors import ProtocolError
+
+VERSION = 1
+MAX_LINE_BYTES = 1 << 20
+"""A longer line is not ours."""
+
+
+@dataclass(frozen=True)
+class Hello:
+    """First event: the process runs and torch is imported."""
+
+    event: ClassVar[str] = "hello"
+    pid: int
+    python: str
+    torch: str | None = None
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """Answer to an "inspect" job."""
+
+    event: ClassVar[str] = "inspected"
+    python: str
+    torch: str
+    cuda: str | None
+    device_name: str | None
+    device_uuid: str | None
+    content_hash: str
+    class_name: str
+    global_batch_size: int | None
+    """The workload's own default."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The trial enters a phase: import, build, warm_up, measure, ready (paced, waiting), breakdown, finish."""
+
+    event: ClassVar[str] = "phase"
+    name: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """The warm-up is over."""
+
+    event: ClassVar[str] = "warmup"
+    steps: int
+    elapsed_s: float
+    settled: bool
+    """False where the limit came before step times agreed."""
+
+
+@dataclass(frozen=True)
+class BlockDone:
+    """One timed block."""
+
+    event: ClassVar[str] = "block"
+    block: Block
+    step_times_s: tuple[float, ...]
+    planned: int
+    """How many blocks the plan holds; 0 when paced."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Peaks so far; sent again whenever one grew, so that a trial that dies leaves its lower bound."""
+
+    event: ClassVar[str] = "memory"
+    peaks: MemoryPeaks
+    fixed_overhead_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The record of the training step itself."""
+
+    event: ClassVar[str] = "guard"
+    record: GuardRecord
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark for the row, in words."""
+
+    event: ClassVar[str] = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """Last event of a trial that did all it was asked."""
+
+    event: ClassVar[str] = "done"
+    breakdown: StepBreakdown | None = None
+
+
+@dataclass(frozen=True)
+class Error:
+    """Last event of a trial that could not go on."""
+
+    event: ClassVar[str] = "error"
+    reason: FailureReason
+    message: str
+    """One sentence; the user's exception with file and line where it is theirs."""
+    in_workload: bool = False
+
+
+Event = Hello | Inspected | Phase | Warmup | BlockDone | Memory | Guard | Note | Done | Error
+_EVENTS: dict[str, type[Event]] = {
+    cls.event: cls for cls in (Hello, Inspected, Phase, Warmup, BlockDone, Memory, Guard, Note, Done, Error)
+}
+
+
+def encode(event: Event) -> bytes:
+    """One line, newline included."""
+    line = {"v": VERSION, "event": event.event, **to_plain(event)}
+    return json.dumps(line, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Event:
+    """Read one line.
+
+    Raises:
+        ProtocolError: not JSON, of another version, an unknown event, or a wrong field.
+    """
+    if len(line) > MAX_LINE_BYTES:
+        raise ProtocolError(f"a line of {len(line)} bytes is not an event")
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ProtocolError("not JSON") from None
+    if not isinstance(data, dict) or data.get("v") != VERSION:
+        raise ProtocolError(f"not an event of protocol version {VERSION}")
+    cls = _EVENTS.get(str(data.get("event")))
+    if cls is None:
+        raise ProtocolError(f"unknown event {data.get('event')!r}")
+    return from_plain(cls, {key: value for key, value in data.items() if key not in ("v", "event")})
+
+
+@dataclass(frozen=True)
+class RunBlock:
+    """Order to a paced trial: use up what the loader has ready, then time one block."""
+
+    order: ClassVar[str] = "block"
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Order to a paced trial: measure the breakdown and end."""
+
+    order: ClassVar[str] = "finish"
+
+
+Order = RunBlock | Finish
+
+
+def encode_order(order: Order) -> bytes:
+    """One line, newline included."""
+    return json.dumps({"v": VERSION, "order": order.order}).encode() + b"\n"
+
+
+def decode_order(line: bytes) -> Order:
+    """Read one order.
+
+    Raises:
+        ProtocolError: not an order of this version.
+    """
+    try:
+        data = json.loads(line)
+    except ValueError:
+        raise ProtocolError("not JSON") from None
+    for cls in (RunBlock, Finish):
+        if isinstance(data, dict) and data.get("v") == VERSION and data.get("order") == cls.order:
+            return cls()
+    raise ProtocolError(f"unknown order {line[:80]!r}")

@@ -1,0 +1,45 @@
+"""Study: trials of one workload on one machine, and the memory budget they are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gputune_tui.domain.environment import Environment
+
+
+@dataclass(frozen=True)
+class WorkloadRef:
+    """Which workload, as a user names it."""
+
+    name: str
+    """Built-in name, `path/to/file.py[:Class]`, `package.module:Class`, or the command joined to one line."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """`-D key=value`, as text."""
+    command: tuple[str, ...] = ()
+    """A command as workload (everything after `--`), placeholders included; empty for a class."""
+    samples_per_step: int | None = None
+    """Commands only: samples of one optimizer step, when it is not the global batch."""
+
+
+@dataclass(frozen=True)
+class MemoryBudget:
+    """The most that a trial may take."""
+
+    device_bytes: int
+    """Held against `device_peak_bytes`."""
+    host_bytes: int | None = None
+    """Held against `host_peak_bytes`; None is unlimited."""
+    source: str = ""
+    """Where the figure comes from, in words: "--budget 4GiB", "90 % of what is free on the device"."""
+
+
+@dataclass(frozen=True)
+class StudyIdentity:
+    """What makes results comparable; another identity starts a new generation. The budget is no part of it."""
+
+    workload: WorkloadRef
+    content_hash: str
+    """SHA-256 of the workload's source files."""
+    global_batch_size: int
+    environment: Environment

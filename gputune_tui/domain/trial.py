@@ -1,0 +1,177 @@
+"""A trial and what it measured: states, reasons of failure, raw blocks, peaks and the step breakdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gputune_tui.domain.settings import TrainSettings
+
+
+class TrialState(str, Enum):
+    """Where a trial stands (Optuna's words)."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    PRUNED = "PRUNED"
+    FAIL = "FAIL"
+
+    @property
+    def is_finished(self) -> bool:
+        """True for COMPLETE, PRUNED and FAIL."""
+        return self in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+
+
+class FailureReason(str, Enum):
+    """Why a trial failed; the message beside it is in the user's words."""
+
+    DEVICE_OOM = "DEVICE_OOM"
+    OVER_BUDGET = "OVER_BUDGET"
+    HOST_OOM = "HOST_OOM"
+    SHM = "SHM"
+    TIMEOUT = "TIMEOUT"
+    STALLED = "STALLED"
+    INVALID = "INVALID"
+    NON_FINITE = "NON_FINITE"
+    NO_DATA = "NO_DATA"
+    DISK_FULL = "DISK_FULL"
+    FILE_LIMIT = "FILE_LIMIT"
+    CRASH = "CRASH"
+    KILLED = "KILLED"
+    ENDED_EARLY = "ENDED_EARLY"
+    STALE = "STALE"
+
+    @property
+    def says_nothing_of_the_settings(self) -> bool:
+        """True where the trial was ended from outside: a resumed study runs it again."""
+        return self in (FailureReason.KILLED, FailureReason.STALE, FailureReason.DISK_FULL)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a trial is FAIL."""
+
+    reason: FailureReason
+    message: str
+    """One sentence; for a fault in the user's code their exception, file and line."""
+    log: str | None = None
+    """Path of the trial's log."""
+    in_workload: bool = False
+    """True where the fault is the user's own code, so that other settings are likely to meet it too."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some whole optimizer steps timed together."""
+
+    samples: int
+    """Samples counted in the block, not planned."""
+    steps: int
+    """Optimizer steps; skipped ones (fp16) are not counted."""
+    elapsed_s: float
+    cpu_s: float | None = None
+    """CPU time of the trial's main process during the block."""
+    involuntary_switches: int | None = None
+
+    @property
+    def samples_per_s(self) -> float:
+        """Throughput of this block."""
+        return self.samples / self.elapsed_s
+
+
+@dataclass(frozen=True)
+class StepBreakdown:
+    """Seconds per optimizer step by phase, measured in instrumented steps; the parts sum to `total_s`."""
+
+    data_wait_s: float | None
+    copy_s: float | None
+    forward_s: float | None
+    backward_s: float | None
+    optimizer_s: float | None
+    communication_s: float | None
+    other_s: float | None
+    total_s: float
+
+
+@dataclass(frozen=True)
+class MemoryPeaks:
+    """Peaks over the whole trial, warm-up included; None where the device does not tell."""
+
+    peak_allocated_bytes: int | None = None
+    """Live tensors (CUDA allocator)."""
+    peak_reserved_bytes: int | None = None
+    """What the CUDA allocator held."""
+    device_peak_bytes: int | None = None
+    """What the device shows for the process; this is held against the budget."""
+    host_peak_bytes: int | None = None
+    """Process tree, loader workers included."""
+    alloc_retries: int | None = None
+
+
+@dataclass(frozen=True)
+class GuardRecord:
+    """Did the trial compute a training step: losses and gradient norms of the first optimizer steps, and skips."""
+
+    losses: tuple[float, ...] = ()
+    """Item-weighted mean loss of each of the first steps, before its update."""
+    gradient_norms: tuple[float, ...] = ()
+    """Global L2 norm of all gradients at these steps, unscaled."""
+    skipped_steps: int = 0
+    """Steps that the gradient scaler left out."""
+    non_finite_steps: int = 0
+    """Steps whose loss was NaN or infinite."""
+    parameters_changed: bool | None = None
+    """False where no parameter moved over the whole trial."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What one launch of a setting measured."""
+
+    blocks: tuple[Block, ...]
+    step_times_s: tuple[float, ...]
+    """Each timed optimizer step."""
+    warmup_steps: int
+    """Optimizer steps before the first timed block."""
+    memory: MemoryPeaks
+    breakdown: StepBreakdown | None = None
+    guard: GuardRecord | None = None
+    notes: tuple[str, ...] = ()
+    """What the trial observed in words, e.g. "BatchNorm sees micro-batch 8"."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting of a study: waiting, running or ended."""
+
+    id: int
+    settings: TrainSettings
+    state: TrialState
+    failure: Failure | None = None
+    launches: tuple[Launch, ...] = ()
+    partial_memory: MemoryPeaks | None = None
+    """Peaks of a failed trial up to its end: a lower bound of what it needs."""
+    budget_bytes: int | None = None
+    """The cap under which it ran."""
+    started_at: float | None = None
+    """Unix time, for display alone."""
+    elapsed_s: float | None = None
+    """Wall time from launch to the end of its last process."""
+
+    @property
+    def memory(self) -> MemoryPeaks | None:
+        """The largest peak of each kind over all launches; of a failed trial what was seen of it."""
+        if not self.launches:
+            return self.partial_memory
+        return largest_peaks([launch.memory for launch in self.launches])
+
+
+def largest_peaks(peaks: list[MemoryPeaks]) -> MemoryPeaks:
+    """The largest value of each field; None where no launch told it."""
+
+    def largest(name: str) -> int | None:
+        known = [value for peak in peaks if (value := getattr(peak, name)) is not None]
+        return max(known) if known else None
+
+    return MemoryPeaks(**{name: largest(name) for name in MemoryPeaks.__dataclass_fields__})

@@ -1,0 +1,1 @@
+"""Commands in, events out: ask, launch, tell, store, rank."""

@@ -1,0 +1,1 @@
+"""Feasibility, statistics and the leaderboard; pure."""

@@ -1,0 +1,1 @@
+"""A study is a directory of append-only journals."""

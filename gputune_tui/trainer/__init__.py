@@ -1,0 +1,1 @@
+"""One trial, from inside: the only place with torch."""

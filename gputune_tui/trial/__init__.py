@@ -1,0 +1,1 @@
+"""One trial, seen from outside: start, watch, end."""

@@ -1,0 +1,119 @@
+"""The only place where bytes, seconds and ratios become text, and sizes are read from it ("N/A" for None)."""
+
+from __future__ import annotations
+
+import re
+
+from gputune_tui.errors import UsageError
+
+UNKNOWN = "N/A"
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_FACTORS = {
+    "": 1,
+    "B": 1,
+    "K": 1024,
+    "KIB": 1024,
+    "KB": 10**3,
+    "M": 1024**2,
+    "MIB": 1024**2,
+    "MB": 10**6,
+    "G": 1024**3,
+    "GIB": 1024**3,
+    "GB": 10**9,
+    "T": 1024**4,
+    "TIB": 1024**4,
+    "TB": 10**12,
+}
+
+
+def bytes_text(value: int | float | None) -> str:
+    """Binary units with three significant digits: "58.0 GiB"."""
+    if value is None:
+        return UNKNOWN
+    size, unit = float(value), 0
+    while abs(size) >= 1023.5 and unit < len(_BINARY) - 1:
+        size /= 1024
+        unit += 1
+    return f"{size:.0f} {_BINARY[unit]}" if unit == 0 else f"{three_digits(size)} {_BINARY[unit]}"
+
+
+def three_digits(value: float | None) -> str:
+    """Three significant digits without an exponent: 1842, 79.3, 0.0123."""
+    if value is None:
+        return UNKNOWN
+    magnitude = abs(value)
+    if magnitude >= 99.95 or magnitude == 0:
+        return f"{value:.0f}"
+    if magnitude >= 9.995:
+        return f"{value:.1f}"
+    if magnitude >= 0.9995:
+        return f"{value:.2f}"
+    return f"{value:.3g}"
+
+
+def seconds_text(value: float | None) -> str:
+    """A duration as a person reads it: "12.3 ms", "4.51 s", "2:05", "1:02:05"."""
+    if value is None:
+        return UNKNOWN
+    if value < 1e-3:
+        return f"{three_digits(value * 1e6)} µs"
+    if value < 0.9995:
+        return f"{three_digits(value * 1e3)} ms"
+    if value < 59.95:
+        return f"{three_digits(value)} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def ratio_text(value: float | None) -> str:
+    """A speed-up: "1.23x"."""
+    return UNKNOWN if value is None else f"{value:.2f}x"
+
+
+def percent_text(fraction: float | None) -> str:
+    """A fraction as percent: "12 %", "1.2 %"."""
+    if fraction is None:
+        return UNKNOWN
+    percent = fraction * 100
+    return f"{percent:.0f} %" if abs(percent) >= 9.95 or percent == 0 else f"{percent:.1f} %"
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "20GiB", "512MiB", "2G" (binary), "2GB" (10⁹), "1024".
+
+    Raises:
+        UsageError: not a positive size.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    factor = _FACTORS.get(match[2].upper()) if match else None
+    if match is None or factor is None or int(float(match[1]) * factor) <= 0:
+        raise UsageError(f"{text!r} is not a size; write for example 20GiB, 512MiB or 80%")
+    return int(float(match[1]) * factor)
+
+
+def parse_fraction(text: str) -> float:
+    """The fraction of "3%" or "0.03".
+
+    Raises:
+        UsageError: not between 0 and 1, both excluded.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%?)\s*", text)
+    fraction = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0 < fraction < 1:
+        raise UsageError(f"{text!r} is not a fraction; write for example 3% or 0.03")
+    return fraction
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of "10m", "90s", "1h30m", "45".
+
+    Raises:
+        UsageError: not a positive duration.
+    """
+    match = re.fullmatch(r"\s*(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?\s*", text)
+    parts = [float(part or 0) for part in match.groups()] if match else [0.0, 0.0, 0.0]
+    seconds = parts[0] * 3600 + parts[1] * 60 + parts[2]
+    if seconds <= 0:
+        raise UsageError(f"{text!r} is not a duration; write for example 10m, 90s or 1h30m")
+    return seconds
