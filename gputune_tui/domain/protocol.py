@@ -116,9 +116,20 @@ class Error:
     in_workload: bool = False
 
 
-Event = Hello | Inspected | Phase | Warmup | BlockDone | Memory | Guard | Note | Done | Error
+@dataclass(frozen=True)
+class Stopped:
+    """Answer to SIGTERM: what the trial was doing."""
+
+    event: ClassVar[str] = "stopped"
+    activity: str
+    """A phase, or a phase of the step: data_wait, forward, ..."""
+    where: str = ""
+    """file:line of the user's code that was running, if any."""
+
+
+Event = Hello | Inspected | Phase | Warmup | BlockDone | Memory | Guard | Note | Done | Error | Stopped
 _EVENTS: dict[str, type[Event]] = {
-    cls.event: cls for cls in (Hello, Inspected, Phase, Warmup, BlockDone, Memory, Guard, Note, Done, Error)
+    cls.event: cls for cls in (Hello, Inspected, Phase, Warmup, BlockDone, Memory, Guard, Note, Done, Error, Stopped)
 }
 
 

@@ -1,0 +1,170 @@
+"""Start a trial process: its settings file, its pipes, its log and the keeper that owns it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_VARIABLE, JOB_VARIABLE, Job
+from gputune_tui.domain.plain import to_plain
+from gputune_tui.errors import EnvironmentProblem, StoreWriteError
+
+LOG_CAP_BYTES = 2 << 20
+"""A log keeps its first and its last two MiB."""
+KEEPER = Path(__file__).with_name("keeper.py")
+BOOTSTRAP = Path(__file__).parent.parent / "trainer" / "bootstrap.py"
+SCRIPT_HOOKS = Path(__file__).parent.parent / "trainer" / "startup"
+
+
+@dataclass
+class TrialProcess:
+    """The open ends of a launched trial; the supervisor reads and closes them."""
+
+    keeper: subprocess.Popen[bytes]
+    events_fd: int
+    status_fd: int
+    orders_fd: int
+    control_fd: int | None
+    log: Path
+    warnings: list[str] = field(default_factory=list)
+
+    def stop(self, grace_s: float) -> None:
+        """TERM to the trial's group now, KILL to its whole tree after the grace."""
+        with contextlib.suppress(OSError):
+            os.write(self.orders_fd, f"stop {grace_s}\n".encode())
+
+    def close(self) -> None:
+        """Close every pipe end: a keeper that still lives takes this as the order to kill."""
+        for fd in (self.orders_fd, self.events_fd, self.status_fd, self.control_fd):
+            if fd is not None:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+
+
+class Launcher(Protocol):
+    """Anything that starts trials."""
+
+    def launch(self, job: Job, directory: Path) -> TrialProcess:
+        """Start `job`; its files go to `directory`."""
+
+
+class LocalLauncher:
+    """A fresh process per trial on this machine."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = environment
+
+    def launch(self, job: Job, directory: Path) -> TrialProcess:
+        """Start `job`; its settings file and its log go to `directory`.
+
+        Raises:
+            StoreWriteError: the directory cannot be written.
+            EnvironmentProblem: no process could be started.
+        """
+        job_path, log = directory / "job.json", directory / "log.txt"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            job_path.write_text(json.dumps(to_plain(job), indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise StoreWriteError(
+                f"cannot write {job_path}: {error.strerror}; free some space or choose another --study"
+            ) from error
+        pipes = Pipes(paced=job.paced)
+        try:
+            keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(KEEPER), str(pipes.orders[0]), str(pipes.status[1]), str(log)]
+                + [str(LOG_CAP_BYTES), "--", *trial_command(job)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=trial_environment(job, job_path, pipes, self._environment),
+                pass_fds=pipes.childs_ends(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            pipes.close()
+            raise EnvironmentProblem(f"cannot start a trial process: {error.strerror}; see ulimit -u and -n") from error
+        for fd in pipes.childs_ends():
+            os.close(fd)
+        os.set_blocking(pipes.events[0], False)
+        os.set_blocking(pipes.status[0], False)
+        control = pipes.control[1] if pipes.control else None
+        return TrialProcess(keeper, pipes.events[0], pipes.status[0], pipes.orders[1], control, log)
+
+
+class Pipes:
+    """The pipes of one trial, as (read end, write end)."""
+
+    def __init__(self, paced: bool) -> None:
+        self.events = os.pipe()
+        self.status = os.pipe()
+        self.orders = os.pipe()
+        self.control = os.pipe() if paced else None
+
+    def childs_ends(self) -> tuple[int, ...]:
+        """The ends that belong to the keeper and the trial."""
+        ends = (self.events[1], self.status[1], self.orders[0])
+        return (*ends, self.control[0]) if self.control else ends
+
+    def close(self) -> None:
+        """Close both ends of all."""
+        for fd in (*self.events, *self.status, *self.orders, *(self.control or ())):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def trial_command(job: Job) -> list[str]:
+    """The command line of the trial: our entry point under the chosen interpreter, or the user's own command."""
+    if job.kind == "trial" and job.workload.command:
+        return fill_placeholders(job)
+    interpreter = job.settings.python if job.settings and job.settings.python else sys.executable
+    return [interpreter, str(BOOTSTRAP)]
+
+
+def fill_placeholders(job: Job) -> list[str]:
+    """The user's command with `{knob}` replaced by this trial's values; other braces stay as they are."""
+    assert job.settings is not None
+    values = {name: json.dumps(value) if not isinstance(value, str) else value
+              for name, value in job.settings.as_dict().items()}
+    if job.global_batch_size is not None:
+        values["global_batch_size"] = str(job.global_batch_size)
+    filled = []
+    for word in job.workload.command:
+        for name, text in values.items():
+            word = word.replace("{" + name + "}", text)
+        filled.append(word)
+    return filled
+
+
+def placeholders(command: Sequence[str], names: Sequence[str]) -> set[str]:
+    """Which of `names` appear as `{name}` in the command."""
+    return {name for name in names if any("{" + name + "}" in word for word in command)}
+
+
+def trial_environment(
+    job: Job, job_path: Path, pipes: Pipes, base: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The environment of a trial: the user's own, plus where its orders are and how devices are counted."""
+    env = dict(os.environ if base is None else base)
+    env[JOB_VARIABLE] = str(job_path.absolute())
+    env[EVENTS_VARIABLE] = str(pipes.events[1])
+    env.pop(CONTROL_VARIABLE, None)
+    if pipes.control:
+        env[CONTROL_VARIABLE] = str(pipes.control[0])
+    env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    if job.device == "cpu":
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    if job.threads:
+        env["OMP_NUM_THREADS"] = str(job.threads)
+        env["MKL_NUM_THREADS"] = str(job.threads)
+    if job.kind == "trial" and job.workload.command:
+        rest = env.get("PYTHONPATH")
+        env["PYTHONPATH"] = os.pathsep.join([str(SCRIPT_HOOKS), rest] if rest else [str(SCRIPT_HOOKS)])
+    return env

@@ -1,0 +1,124 @@
+"""Pure: how a trial process ended, its last events and who stopped it -> TrialState and Failure."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from enum import Enum
+
+from gputune_tui.domain.protocol import Error, Stopped
+from gputune_tui.domain.trial import Failure, FailureReason, TrialState
+
+
+class StopCause(str, Enum):
+    """Why the supervisor stopped a trial."""
+
+    DEADLINE = "deadline"
+    STALL = "stall"
+    USER = "user"
+    FINISHED = "finished"
+    """The trial had reported all that was asked and did not leave by itself."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Everything that decides the outcome."""
+
+    wait_status: int | None
+    """As os.waitpid gives it; None where the keeper was lost."""
+    done: bool = False
+    """The trial said that it did all it was asked."""
+    error: Error | None = None
+    stopped: Stopped | None = None
+    """What the trial was doing when it was told to stop."""
+    stop_cause: StopCause | None = None
+    limit_s: float | None = None
+    """The deadline or stall limit that was hit."""
+    phase: str = "start"
+    """Last phase that the trial reported."""
+    host_oom_kills: int = 0
+    """Processes that the kernel's out-of-memory killer ended meanwhile."""
+    log_tail: str = ""
+    """Last lines of the output: shown, never interpreted."""
+    is_command: bool = False
+
+
+_PHASE_WORDS = {
+    "start": "starting",
+    "import": "importing the workload",
+    "build": "building the model",
+    "warm_up": "warming up",
+    "measure": "measuring",
+    "ready": "waiting for its turn",
+    "breakdown": "measuring the breakdown",
+    "data_wait": "waiting for data",
+    "copy": "copying a batch to the device",
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "optimizer": "in the optimizer step",
+    "finish": "finishing",
+}
+
+
+def decide(ending: Ending, log: str | None) -> tuple[TrialState, Failure | None]:
+    """The state of the trial and, for FAIL, the reason in words."""
+    if ending.done and ending.error is None:
+        return TrialState.COMPLETE, None
+    reason, message, in_workload = _failure(ending)
+    return TrialState.FAIL, Failure(reason, message, log, in_workload)
+
+
+def _failure(ending: Ending) -> tuple[FailureReason, str, bool]:
+    if ending.error is not None:
+        return ending.error.reason, ending.error.message, ending.error.in_workload
+    if ending.stop_cause is StopCause.USER:
+        return FailureReason.KILLED, f"interrupted while {_activity(ending)}", False
+    if ending.stop_cause in (StopCause.DEADLINE, StopCause.STALL):
+        return _limit(ending)
+    if ending.wait_status is None:
+        return FailureReason.KILLED, f"the trial's keeper was killed from outside while {_activity(ending)}", False
+    if os.WIFSIGNALED(ending.wait_status):
+        return _signalled(os.WTERMSIG(ending.wait_status), ending)
+    return _exited(os.WEXITSTATUS(ending.wait_status), ending)
+
+
+def _activity(ending: Ending) -> str:
+    doing = ending.stopped.activity if ending.stopped else ending.phase
+    words = _PHASE_WORDS.get(doing, doing)
+    where = f" ({ending.stopped.where})" if ending.stopped and ending.stopped.where else ""
+    return words + where
+
+
+def _limit(ending: Ending) -> tuple[FailureReason, str, bool]:
+    seconds = f"{ending.limit_s or 0:.0f} s"
+    if ending.stop_cause is StopCause.STALL:
+        text = f"stalled {_activity(ending)}: no progress for {seconds}; --stall-timeout allows more"
+        return FailureReason.STALLED, text, False
+    text = f"not finished after {seconds} while {_activity(ending)}; --trial-timeout allows more"
+    return FailureReason.TIMEOUT, text, False
+
+
+def _signalled(number: int, ending: Ending) -> tuple[FailureReason, str, bool]:
+    name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
+    activity = _activity(ending)
+    if number == signal.SIGKILL and ending.host_oom_kills:
+        text = f"the kernel killed it while {activity}: the host ran out of memory; smaller batches or fewer workers"
+        return FailureReason.HOST_OOM, text, False
+    if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        return FailureReason.KILLED, f"killed from outside ({name}) while {activity}", False
+    if number == signal.SIGBUS:
+        text = f"bus error while {activity}: most likely /dev/shm is full; fewer workers or a larger --shm-size"
+        return FailureReason.SHM, text, False
+    return FailureReason.CRASH, f"native code died ({name}) while {activity}; the log may tell more", True
+
+
+def _exited(code: int, ending: Ending) -> tuple[FailureReason, str, bool]:
+    last = f': "{ending.log_tail}"' if ending.log_tail else ""
+    if ending.is_command and code == 127 and ending.phase == "start":
+        return FailureReason.CRASH, f"the command could not be run{last}", True
+    if code == 0:
+        hint = "; it never called enough optimizer steps" if ending.is_command else ""
+        text = f"it ended by itself (exit code 0) while {_activity(ending)}, before the measurement was complete{hint}"
+        return FailureReason.ENDED_EARLY, text, True
+    return FailureReason.CRASH, f"it ended with exit code {code} while {_activity(ending)}{last}", True
