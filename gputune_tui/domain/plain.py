@@ -110,7 +110,7 @@ def _convert(cls: Any, data: object, where: str) -> object:
             raise ProtocolError(f"{where}: expected an object, got {type(data).__name__}")
         value_type = get_args(cls)[1]
         return {str(k): _convert(value_type, v, f"{where}.{k}") for k, v in data.items()}
-    if dataclasses.is_dataclass(cls):
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         return _dataclass(cls, data, where)
     if isinstance(cls, type) and issubclass(cls, Enum):
         try:

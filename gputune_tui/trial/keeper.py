@@ -1,12 +1,12 @@
-"""The keeper: a small process that starts one trial, owns every process under it, and ends them all when told or left alone.
+"""The keeper: starts one trial, owns every process under it, and ends them all when told or left alone.
 
 Run as a script (`python -I -S keeper.py ORDERS_FD STATUS_FD LOG_PATH LOG_CAP_BYTES -- COMMAND ...`); standard library
 only, so that it starts in about 20 ms. It is a process of its own because no handler survives SIGKILL: when its parent
 dies, the pipe ORDERS_FD closes and the keeper kills the tree. It is the subreaper, so that processes which moved into
 sessions of their own, or lost their parent, are still found under it.
 
-Orders (lines on ORDERS_FD): `stop SECONDS` sends TERM to the trial's process group and KILL to the tree after that grace.
-Status (JSON lines on STATUS_FD): `{"pid": n}`, then `{"exit": wait status}`, then `{"gone": [pids that would not die]}`.
+Orders (lines on ORDERS_FD): `stop SECONDS`: TERM to the trial's process group, KILL to the tree after that grace.
+Status (JSON lines on STATUS_FD): `{"pid": n}`, `{"exit": wait status}`, at last `{"gone": [pids that would not die]}`.
 """
 
 from __future__ import annotations

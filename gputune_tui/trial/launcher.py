@@ -79,8 +79,7 @@ class LocalLauncher:
         pipes = Pipes(paced=job.paced)
         try:
             keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(KEEPER), str(pipes.orders[0]), str(pipes.status[1]), str(log)]
-                + [str(LOG_CAP_BYTES), "--", *trial_command(job)],
+                keeper_command(pipes, log, trial_command(job)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -120,6 +119,12 @@ class Pipes:
                 os.close(fd)
 
 
+def keeper_command(pipes: Pipes, log: Path, command: Sequence[str]) -> list[str]:
+    """The command line of the keeper (its module docstring says what each part is)."""
+    where = [str(pipes.orders[0]), str(pipes.status[1]), str(log), str(LOG_CAP_BYTES)]
+    return [sys.executable, "-I", "-S", str(KEEPER), *where, "--", *command]
+
+
 def trial_command(job: Job) -> list[str]:
     """The command line of the trial: our entry point under the chosen interpreter, or the user's own command."""
     if job.kind == "trial" and job.workload.command:
@@ -131,8 +136,10 @@ def trial_command(job: Job) -> list[str]:
 def fill_placeholders(job: Job) -> list[str]:
     """The user's command with `{knob}` replaced by this trial's values; other braces stay as they are."""
     assert job.settings is not None
-    values = {name: json.dumps(value) if not isinstance(value, str) else value
-              for name, value in job.settings.as_dict().items()}
+    values = {
+        name: json.dumps(value) if not isinstance(value, str) else value
+        for name, value in job.settings.as_dict().items()
+    }
     if job.global_batch_size is not None:
         values["global_batch_size"] = str(job.global_batch_size)
     filled = []
@@ -148,9 +155,7 @@ def placeholders(command: Sequence[str], names: Sequence[str]) -> set[str]:
     return {name for name in names if any("{" + name + "}" in word for word in command)}
 
 
-def trial_environment(
-    job: Job, job_path: Path, pipes: Pipes, base: Mapping[str, str] | None = None
-) -> dict[str, str]:
+def trial_environment(job: Job, job_path: Path, pipes: Pipes, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a trial: the user's own, plus where its orders are and how devices are counted."""
     env = dict(os.environ if base is None else base)
     env[JOB_VARIABLE] = str(job_path.absolute())

@@ -1,0 +1,114 @@
+"""An exception that ended a trial -> the reason in the user's words. Types first, torch's own texts second."""
+
+from __future__ import annotations
+
+import errno
+
+import torch
+
+from gputune_tui.domain.protocol import Error
+from gputune_tui.domain.trial import FailureReason
+from gputune_tui.trainer.faults import (
+    DeviceUnavailable,
+    NoData,
+    NonFinite,
+    OverBudget,
+    SettingsNotApplicable,
+    bytes_words,
+)
+from gputune_tui.trainer.workload import WorkloadFault, describe_exception
+
+_FAULTS: tuple[tuple[type[Exception], FailureReason], ...] = (
+    (OverBudget, FailureReason.OVER_BUDGET),
+    (SettingsNotApplicable, FailureReason.INVALID),
+    (NoData, FailureReason.NO_DATA),
+    (NonFinite, FailureReason.NON_FINITE),
+    (DeviceUnavailable, FailureReason.INVALID),
+)
+_HOST_ALLOCATION = ("DefaultCPUAllocator", "can't allocate memory", "alloc_cpu.cpp")
+_DEVICE_ALLOCATION = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+_SHARED_MEMORY = ("unable to allocate shared memory", "unable to open shared memory", "insufficient shared memory")
+_OPEN_FILES = ("Too many open files", "received 0 items of ancdata")
+_LOADER_CHILD_CUDA = "Cannot re-initialize CUDA in forked subprocess"
+_HALF_PARAMETERS = "Attempting to unscale FP16 gradients"
+
+
+def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_bytes: int | None) -> Error:
+    """The typed reason of an exception.
+
+    Args:
+        error: what ended the trial.
+        capped: a cap on memory was in force when it was raised.
+        budget_bytes: the cap's budget, for the message.
+        peak_bytes: the device peak so far, a lower bound of what the setting needs.
+    """
+    for cls, reason in _FAULTS:
+        if isinstance(error, cls):
+            return Error(reason, str(error), in_workload=isinstance(error, NoData))
+    if isinstance(error, WorkloadFault):
+        return Error(FailureReason.CRASH, str(error), in_workload=True)
+    if is_allocation_failure(error):
+        return _out_of_memory(error, capped, budget_bytes, peak_bytes)
+    text = _own_text(error)
+    if text is not None:
+        found = _from_torchs_text(text)
+        if found is not None:
+            return found
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" ({error.filename})" if error.filename else ""
+        return Error(FailureReason.DISK_FULL, f"no space left on the disk the workload writes to{where}")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return Error(FailureReason.FILE_LIMIT, _file_limit_words())
+    return Error(FailureReason.CRASH, describe_exception(error), in_workload=True)
+
+
+def is_allocation_failure(error: BaseException) -> bool:
+    """True for out-of-memory by type, or by torch's own text on torch's own error types."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    text = _own_text(error)
+    return text is not None and any(part in text for part in (*_HOST_ALLOCATION, *_DEVICE_ALLOCATION))
+
+
+def _own_text(error: BaseException) -> str | None:
+    """The text of an error of the types that torch raises; a user's ValueError says what it likes and counts as theirs."""
+    accelerator_error = getattr(torch, "AcceleratorError", RuntimeError)
+    exact = type(error) in (RuntimeError, OSError, accelerator_error)
+    return str(error) if exact else None
+
+
+def _out_of_memory(error: BaseException, capped: bool, budget: int | None, peak: int | None) -> Error:
+    seen = f"; the peak until then was {bytes_words(peak)}" if peak else ""
+    on_device = isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in _DEVICE_ALLOCATION)
+    if capped and budget is not None:
+        return Error(FailureReason.OVER_BUDGET, f"it needs more than the budget of {bytes_words(budget)}{seen}")
+    if on_device:
+        return Error(FailureReason.DEVICE_OOM, f"the device ran out of memory{seen}")
+    return Error(FailureReason.HOST_OOM, f"the host could not give more memory{seen}")
+
+
+def _from_torchs_text(text: str) -> Error | None:
+    if any(part in text for part in _SHARED_MEMORY) or "killed by signal: Bus error" in text:
+        return Error(
+            FailureReason.SHM,
+            "shared memory (/dev/shm) is too small for the loader workers; fewer workers or a smaller prefetch, "
+            "or a larger --shm-size for the container",
+        )
+    if any(part in text for part in _OPEN_FILES):
+        return Error(FailureReason.FILE_LIMIT, _file_limit_words())
+    if _LOADER_CHILD_CUDA in text:
+        return Error(FailureReason.INVALID, "not possible with loader workers: the dataset uses CUDA; num_workers=0 works")
+    if _HALF_PARAMETERS in text:
+        return Error(FailureReason.INVALID, "fp16 AMP is not applicable: the parameters are fp16 already")
+    if text.startswith("DataLoader worker") and "killed by signal: Killed" in text:
+        return Error(FailureReason.KILLED, "a loader worker was killed from outside (SIGKILL); is the host out of memory?")
+    if text.startswith("DataLoader worker"):
+        return Error(FailureReason.CRASH, f"a loader worker died: {text.splitlines()[0][:200]}", in_workload=False)
+    return None
+
+
+def _file_limit_words() -> str:
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return f"too many open files (the limit is {soft}); raise it with ulimit -n, or use fewer workers"

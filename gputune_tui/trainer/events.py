@@ -1,0 +1,107 @@
+"""The trial's end of the event pipe, and its answer to SIGTERM."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+import types
+from pathlib import Path
+from typing import NoReturn
+
+from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_VARIABLE
+from gputune_tui.domain.protocol import Event, Order, Phase, Stopped, decode_order, encode
+
+BEAT_S = 2.0
+"""A trial that goes on says so this often, so that its parent can tell slow from stalled."""
+OWN_PACKAGE = str(Path(__file__).resolve().parent.parent)
+
+
+class EventSink:
+    """Writes events to the pipe that the parent gave; what it cannot write is lost, never raised."""
+
+    def __init__(self, fd: int | None) -> None:
+        self._fd = fd
+        self._phase = "start"
+        self._last = time.perf_counter()
+
+    @staticmethod
+    def from_environment(keep_for_children: bool = False) -> EventSink:
+        """The sink named in the environment; programs that the trial starts do not inherit it unless asked."""
+        text = os.environ.get(EVENTS_VARIABLE, "")
+        fd = int(text) if text.isdigit() else None
+        if fd is not None and not keep_for_children:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(fd, False)
+        return EventSink(fd)
+
+    def send(self, event: Event) -> None:
+        """Write one event as one line."""
+        self._last = time.perf_counter()
+        if isinstance(event, Phase):
+            self._phase = event.name
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                data = encode(event)
+                while data:
+                    data = data[os.write(self._fd, data) :]
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """The trial enters a phase."""
+        self.send(Phase(name, detail))
+
+    def beat(self, detail: str = "") -> None:
+        """Say that the phase goes on, at most every `BEAT_S`; costs one clock reading otherwise."""
+        if time.perf_counter() - self._last > BEAT_S:
+            self.send(Phase(self._phase, detail))
+
+    def answer_sigterm(self) -> None:
+        """On SIGTERM tell what the trial was doing, then end at once; workers it forked just end."""
+        owner = os.getpid()
+
+        def answer(_number: int, frame: types.FrameType | None) -> NoReturn:
+            if os.getpid() == owner:
+                self.send(Stopped(*what_runs(frame, self._phase)))
+            os._exit(128 + signal.SIGTERM)
+
+        signal.signal(signal.SIGTERM, answer)
+
+
+def what_runs(frame: types.FrameType | None, phase: str) -> tuple[str, str]:
+    """What the stack is doing (a phase of the step, else `phase`) and where the user's own code stands in it."""
+    activity, where = "", ""
+    while frame is not None:
+        path, function = frame.f_code.co_filename, frame.f_code.co_name
+        folder = path.replace("\\", "/")
+        if not where and not _is_library(path):
+            where = f"{Path(path).name}:{frame.f_lineno} {function}"
+        if not activity:
+            if "torch/utils/data/" in folder:
+                activity = "data_wait"
+            elif folder.endswith("torch/autograd/__init__.py") or function == "backward":
+                activity = "backward"
+            elif "torch/optim/" in folder:
+                activity = "optimizer"
+            elif folder.endswith("trainer/workload.py") and function == "loss":
+                activity = "forward"
+        frame = frame.f_back
+    return activity or phase, where
+
+
+def _is_library(path: str) -> bool:
+    return path.startswith((OWN_PACKAGE, "<")) or "site-packages" in path or "/lib/python" in path
+
+
+class Orders:
+    """The orders of a paced trial, one line each."""
+
+    def __init__(self) -> None:
+        fd = int(os.environ[CONTROL_VARIABLE])
+        os.set_inheritable(fd, False)
+        self._file = os.fdopen(fd, "rb", buffering=0)
+
+    def next(self) -> Order | None:
+        """Wait for the next order; None when the parent is gone."""
+        line = self._file.readline()
+        return decode_order(line) if line else None

@@ -1,0 +1,171 @@
+"""Peaks of a trial's memory and the cap that keeps it within its budget."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from gputune_tui.domain.trial import MemoryPeaks
+from gputune_tui.trainer.faults import OverBudget, bytes_words
+
+CPU_CAP_SLACK_BYTES = 64 << 20
+"""The data limit counts address space that is never touched (allocator arenas); resident memory is judged afterwards."""
+MAX_CONTEXT_BYTES = 3 << 30
+"""A larger difference of free memory is a neighbour that came meanwhile, not our CUDA context."""
+TYPICAL_CONTEXT_BYTES = 512 << 20
+"""Assumed where the difference says nothing (trial_engine.md section 2: 0.3 to 0.6 GiB)."""
+
+
+class MemoryWatch(Protocol):
+    """Peaks and cap of one trial on its device. Create it just before the model is built."""
+
+    fixed_overhead_bytes: int
+    """What the process takes before its model is built; part of `device_peak_bytes`."""
+
+    def peaks(self) -> MemoryPeaks:
+        """The peaks so far."""
+
+    def lift_cap(self) -> None:
+        """Remove the cap, so that a trial that hit it can still say so."""
+
+
+def _status_bytes(field: str, pid: int | str = "self") -> int | None:
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as f:
+        for line in f:
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            found += [int(pid) for pid in (task / "children").read_text().split()]
+    return found
+
+
+def _private_bytes(pid: int) -> int:
+    """Memory that a process shares with nobody, so that pages forked from the trial are counted once."""
+    with contextlib.suppress(OSError):
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii", errors="replace")
+        return sum(int(kib) for kib in re.findall(r"^Private_\w+:\s+(\d+) kB", text, re.MULTILINE)) * 1024
+    return 0
+
+
+class HostMemory:
+    """Peak of the process tree: the trial's high-water mark plus each child's largest private memory seen.
+
+    Children are read when `peak_bytes` is called, outside timed blocks: what a worker takes and returns in between is
+    not seen.
+    """
+
+    def __init__(self) -> None:
+        self._of_children: dict[int, int] = {}
+
+    def peak_bytes(self) -> int | None:
+        """The peak so far; None where /proc does not tell."""
+        for pid in _children():
+            self._of_children[pid] = max(self._of_children.get(pid, 0), _private_bytes(pid))
+        own = _status_bytes("VmHWM")
+        return None if own is None else own + sum(self._of_children.values())
+
+
+class CpuMemory:
+    """A CPU trial: resident high-water mark less what was resident before the model, plus the study's fixed overhead."""
+
+    def __init__(self, budget_bytes: int | None, fixed_overhead_bytes: int | None, threads: int) -> None:
+        self._host = HostMemory()
+        self._before_bytes = _status_bytes("VmRSS") or 0
+        # "5" starts the high-water mark anew (proc(5)); where it is refused the mark of the import stays in it.
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+        self.fixed_overhead_bytes = fixed_overhead_bytes or self._before_bytes
+        if budget_bytes is not None:
+            self._cap(budget_bytes, threads)
+
+    def _cap(self, budget_bytes: int, threads: int) -> None:
+        room = budget_bytes - self.fixed_overhead_bytes
+        if room <= 0:
+            raise OverBudget(
+                f"the interpreter with torch alone takes {bytes_words(self.fixed_overhead_bytes)}, "
+                f"more than the budget of {bytes_words(budget_bytes)}",
+                self.fixed_overhead_bytes,
+            )
+        stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
+        stacks = threads * (8 << 20 if stack == resource.RLIM_INFINITY else stack)
+        limit = (_status_bytes("VmData") or 0) + room + stacks + CPU_CAP_SLACK_BYTES
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        if hard == resource.RLIM_INFINITY or limit < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+    def peaks(self) -> MemoryPeaks:
+        """Device and host peaks from /proc."""
+        mark = _status_bytes("VmHWM")
+        device = None if mark is None else self.fixed_overhead_bytes + max(0, mark - self._before_bytes)
+        return MemoryPeaks(device_peak_bytes=device, host_peak_bytes=self._host.peak_bytes())
+
+    def lift_cap(self) -> None:
+        """Raise the soft data limit to the hard one."""
+        lift_data_limit()
+
+
+def lift_data_limit() -> None:
+    """Raise this process's soft data limit to its hard one."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+class CudaMemory:
+    """A CUDA trial: the allocator's peaks plus the context; the cap is the allocator's own fraction."""
+
+    def __init__(self, device: torch.device, budget_bytes: int | None, free_before_bytes: int | None) -> None:
+        self._device = device
+        self._host = HostMemory()
+        free, total = torch.cuda.mem_get_info(device)
+        context = None if free_before_bytes is None else free_before_bytes - free - torch.cuda.memory_reserved(device)
+        plausible = context is not None and 0 < context <= MAX_CONTEXT_BYTES
+        self.fixed_overhead_bytes = context if context is not None and plausible else TYPICAL_CONTEXT_BYTES
+        torch.cuda.reset_peak_memory_stats(device)
+        if budget_bytes is not None:
+            room = budget_bytes - self.fixed_overhead_bytes
+            if room <= 0:
+                raise OverBudget(
+                    f"the CUDA context alone takes {bytes_words(self.fixed_overhead_bytes)}, "
+                    f"more than the budget of {bytes_words(budget_bytes)}",
+                    self.fixed_overhead_bytes,
+                )
+            torch.cuda.set_per_process_memory_fraction(min(1.0, room / total), device)
+
+    def peaks(self) -> MemoryPeaks:
+        """The allocator's counters; reading them does not wait for the device."""
+        stats = torch.cuda.memory_stats(self._device)
+        reserved = int(stats.get("reserved_bytes.all.peak", 0))
+        return MemoryPeaks(
+            peak_allocated_bytes=int(stats.get("allocated_bytes.all.peak", 0)),
+            peak_reserved_bytes=reserved,
+            device_peak_bytes=reserved + self.fixed_overhead_bytes,
+            host_peak_bytes=self._host.peak_bytes(),
+            alloc_retries=int(stats.get("num_alloc_retries", 0)),
+        )
+
+    def lift_cap(self) -> None:
+        """The allocator frees what the report needs; nothing to do."""
+
+
+def process_is_capped() -> bool:
+    """True where a data limit is in force in this process."""
+    return resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
+
+
+def cap_room_bytes() -> int | None:
+    """How far this process is from its data limit; None without one."""
+    limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    data = _status_bytes("VmData", os.getpid())
+    return None if limit == resource.RLIM_INFINITY or data is None else limit - data

@@ -1,0 +1,176 @@
+"""Timing of whole optimizer steps: warm-up found from the data, timed blocks, and a separate breakdown."""
+
+from __future__ import annotations
+
+import math
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from gputune_tui.domain.job import MeasurePlan
+from gputune_tui.domain.protocol import BlockDone, Warmup
+from gputune_tui.domain.trial import Block, StepBreakdown
+from gputune_tui.trainer.device import Device
+from gputune_tui.trainer.events import EventSink
+from gputune_tui.trainer.guard import Guard
+from gputune_tui.trainer.train_step import StepResult
+
+SETTLED_FRACTION = 0.10
+"""The warm-up ends when the medians of the last three and of the three steps before agree this closely."""
+PREFETCH_FACTOR_USED = 2
+"""Steps that use up this many times what the loader holds ready come before any timing (trial_engine.md section 5)."""
+PHASES = ("data_wait", "copy", "forward", "backward", "optimizer")
+
+
+class Step(Protocol):
+    """One optimizer step over a window of batches (`train_step.TrainStep`)."""
+
+    def run(
+        self, window: Iterator[Any], mark: Callable[[str], None] | None = None, observe: bool = False
+    ) -> StepResult:
+        """Run it; `mark` is called at the end of each phase."""
+
+
+class Meter:
+    """Runs steps and times them on the device's own timeline, with a sync at both ends of a block and none inside."""
+
+    def __init__(
+        self,
+        step: Step,
+        windows: Iterator[Iterator[Any]],
+        device: Device,
+        plan: MeasurePlan,
+        events: EventSink,
+        guard: Guard,
+        prefetched_windows: int,
+        on_steps: Callable[[], None],
+    ) -> None:
+        self._step = step
+        self._windows = windows
+        self._device = device
+        self._plan = plan
+        self._events = events
+        self._guard = guard
+        self._prefetched_windows = prefetched_windows
+        self._on_steps = on_steps
+        """Called outside timing whenever steps are done: reports memory."""
+        self._steps_per_block = 1
+        self._timed_s = 0.0
+        self._blocks = 0
+
+    def warm_up(self) -> None:
+        """Run steps until their times have settled and everything prefetched before is used up."""
+        plan, started, times = self._plan, time.perf_counter(), list[float]()
+        settled = False
+        while True:
+            self._device.synchronize()
+            begin = time.perf_counter()
+            result = self._run(observe=self._guard.observes)
+            self._device.synchronize()
+            times.append(time.perf_counter() - begin)
+            self._guard.take([result])
+            self._on_steps()
+            settled = has_settled(times) and len(times) >= plan.min_warmup_steps
+            over = len(times) >= plan.max_warmup_steps or time.perf_counter() - started > plan.max_warmup_s
+            used_up = len(times) >= PREFETCH_FACTOR_USED * self._prefetched_windows
+            # Two optimizer steps at least: the optimizer's state exists from the second on.
+            if used_up and len(times) >= 2 and (settled or over):
+                break
+        step_s = statistics.median(times[-3:])
+        self._steps_per_block = max(1, math.ceil(plan.block_s / max(step_s, 1e-9)))
+        self._events.send(Warmup(len(times), time.perf_counter() - started, settled))
+
+    def settle(self) -> None:
+        """Use up what the loader has prepared while a paced trial waited for its turn."""
+        for _ in range(PREFETCH_FACTOR_USED * self._prefetched_windows or 1):
+            self._guard.take([self._run()])
+        self._device.synchronize()
+
+    def run_plan(self) -> None:
+        """All timed blocks of the plan; fewer when the time for them is up."""
+        plan = self._plan
+        while self._blocks < plan.blocks:
+            if self._blocks >= plan.min_blocks and self._timed_s > plan.max_timed_s:
+                break
+            self.block(planned=plan.blocks)
+
+    def block(self, planned: int = 0) -> None:
+        """Time one block and report it."""
+        results: list[StepResult] = []
+        self._device.synchronize()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        begin = time.perf_counter()
+        marks = [self._device.mark()]
+        for _ in range(self._steps_per_block):
+            results.append(self._run())
+            marks.append(self._device.mark())
+        self._device.synchronize()
+        elapsed_s = time.perf_counter() - begin
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        self._blocks += 1
+        self._timed_s += elapsed_s
+        block = Block(
+            samples=sum(result.samples for result in results),
+            steps=sum(not result.skipped for result in results),
+            elapsed_s=elapsed_s,
+            cpu_s=after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime,
+            involuntary_switches=after.ru_nivcsw - usage.ru_nivcsw,
+        )
+        pairs = zip(marks, marks[1:], strict=False)
+        times = tuple(self._device.seconds_between(start, end) for start, end in pairs)
+        self._guard.take(results)
+        self._on_steps()
+        self._events.send(BlockDone(block, times, planned))
+
+    def breakdown(self) -> StepBreakdown | None:
+        """Mean seconds per step by phase over instrumented steps, each phase ended by a sync."""
+        if self._plan.breakdown_steps < 1:
+            return None
+        sums = dict.fromkeys(PHASES, 0.0)
+        total_s = 0.0
+        for _ in range(self._plan.breakdown_steps):
+            self._device.synchronize()
+            begin = last = time.perf_counter()
+
+            def mark(phase: str) -> None:
+                nonlocal last
+                self._device.synchronize()
+                now = time.perf_counter()
+                sums[phase] += now - last
+                last = now
+
+            result = self._run(mark)
+            self._device.synchronize()
+            total_s += time.perf_counter() - begin
+            self._guard.take([result])
+        steps = self._plan.breakdown_steps
+        means = {phase: value / steps for phase, value in sums.items()}
+        return StepBreakdown(
+            data_wait_s=means["data_wait"],
+            copy_s=means["copy"],
+            forward_s=means["forward"],
+            backward_s=means["backward"],
+            optimizer_s=means["optimizer"],
+            communication_s=None,
+            other_s=max(0.0, total_s / steps - sum(means.values())),
+            total_s=max(total_s / steps, sum(means.values())),
+        )
+
+    def _run(self, mark: Callable[[str], None] | None = None, observe: bool = False) -> StepResult:
+        return self._step.run(self._watched(next(self._windows)), mark, observe)
+
+    def _watched(self, window: Iterator[Any]) -> Iterator[Any]:
+        """The window's batches; a slow step still says now and then that it goes on."""
+        for batch in window:
+            yield batch
+            self._events.beat()
+
+
+def has_settled(times: list[float]) -> bool:
+    """True when the medians of the last three and of the three steps before agree within `SETTLED_FRACTION`."""
+    if len(times) < 6:
+        return False
+    last, before = statistics.median(times[-3:]), statistics.median(times[-6:-3])
+    return abs(last - before) <= SETTLED_FRACTION * before
