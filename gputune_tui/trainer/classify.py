@@ -97,11 +97,15 @@ def _from_torchs_text(text: str) -> Error | None:
     if any(part in text for part in _OPEN_FILES):
         return Error(FailureReason.FILE_LIMIT, _file_limit_words())
     if _LOADER_CHILD_CUDA in text:
-        return Error(FailureReason.INVALID, "not possible with loader workers: the dataset uses CUDA; num_workers=0 works")
+        return Error(
+            FailureReason.INVALID, "not possible with loader workers: the dataset uses CUDA; num_workers=0 works"
+        )
     if _HALF_PARAMETERS in text:
         return Error(FailureReason.INVALID, "fp16 AMP is not applicable: the parameters are fp16 already")
     if text.startswith("DataLoader worker") and "killed by signal: Killed" in text:
-        return Error(FailureReason.KILLED, "a loader worker was killed from outside (SIGKILL); is the host out of memory?")
+        return Error(
+            FailureReason.KILLED, "a loader worker was killed from outside (SIGKILL); is the host out of memory?"
+        )
     if text.startswith("DataLoader worker"):
         return Error(FailureReason.CRASH, f"a loader worker died: {text.splitlines()[0][:200]}", in_workload=False)
     return None

@@ -15,7 +15,7 @@ class Device(Protocol):
 
     @property
     def kind(self) -> str:
-        """"cpu" or "cuda"."""
+        """ "cpu" or "cuda"."""
 
     @property
     def torch_device(self) -> torch.device:

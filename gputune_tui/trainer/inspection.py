@@ -1,0 +1,51 @@
+"""Tell what a workload and its interpreter are, without building the model."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from pathlib import Path
+
+import torch
+
+from gputune_tui.domain.job import Job
+from gputune_tui.domain.protocol import Inspected
+from gputune_tui.trainer.device import open_device
+from gputune_tui.trainer.workload import load_workload
+
+
+def inspect_workload(job: Job) -> Inspected:
+    """Import the workload and describe it and the device.
+
+    Raises:
+        WorkloadFault: it cannot be imported.
+        DeviceUnavailable: torch cannot use the device.
+    """
+    device = open_device(job.device, job.threads)
+    if job.workload.command:
+        content_hash, class_name, batch = hash_command(job.workload.command), "", None
+    else:
+        workload = load_workload(job.workload)
+        content_hash, class_name, batch = workload.content_hash, workload.class_name, workload.global_batch_size
+        workload.close()
+    return Inspected(
+        python=platform.python_version(),
+        torch=torch.__version__,
+        cuda=torch.version.cuda,
+        device_name=device.name,
+        device_uuid=device.uuid,
+        content_hash=content_hash,
+        class_name=class_name,
+        global_batch_size=batch,
+    )
+
+
+def hash_command(command: tuple[str, ...]) -> str:
+    """SHA-256 over the command's words and the contents of those that name files here."""
+    digest = hashlib.sha256()
+    for word in command:
+        digest.update(word.encode("utf-8", "surrogateescape") + b"\0")
+        path = Path(word)
+        if path.suffix and path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

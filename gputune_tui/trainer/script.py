@@ -1,0 +1,174 @@
+"""A user's own script as a trial: its optimizer steps are counted and timed from outside by torch's global hooks."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+
+from gputune_tui.domain.job import JOB_VARIABLE, Job
+from gputune_tui.domain.plain import from_plain
+from gputune_tui.domain.protocol import BlockDone, Done, Error, Hello, Memory, Warmup
+from gputune_tui.domain.trial import Block, FailureReason, MemoryPeaks
+from gputune_tui.trainer.classify import classify
+from gputune_tui.trainer.events import EventSink
+from gputune_tui.trainer.faults import OverBudget
+from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch, lift_data_limit, process_is_capped
+from gputune_tui.trainer.meter import has_settled
+
+
+def arm() -> None:
+    """Register the hooks for the job named in the environment."""
+    job = from_plain(Job, json.loads(Path(os.environ[JOB_VARIABLE]).read_text(encoding="utf-8")))
+    ScriptMeter(job, EventSink.from_environment(keep_for_children=True)).arm()
+
+
+class ScriptMeter:
+    """Counts optimizer steps of the script, finds the end of its warm-up, times blocks, then ends the script.
+
+    The process is ended by SystemExit from the hook, so that `finally` blocks and atexit handlers of the script run.
+    Without a model there is no breakdown and no guard.
+    """
+
+    def __init__(self, job: Job, events: EventSink) -> None:
+        self._job = job
+        self._events = events
+        self._owner = os.getpid()
+        self._plan = job.plan
+        samples = job.workload.samples_per_step or job.global_batch_size
+        assert samples is not None
+        self._samples_per_step = samples
+        self._memory: MemoryWatch | None = None
+        self._peaks: MemoryPeaks | None = None
+        self._times: list[float] = []
+        self._block_times: list[float] = []
+        self._last: float | None = None
+        self._block_began = 0.0
+        self._usage: Any = None
+        self._steps_per_block = 0
+        self._blocks = 0
+        self._timed_s = 0.0
+        self._started = time.perf_counter()
+        self._finished = False
+        self._optimizer_id: int | None = None
+
+    def arm(self) -> None:
+        """Start watching: torch is imported, no model exists yet."""
+        register_optimizer_step_post_hook(self._after_step)
+        self._chained_hook = sys.excepthook
+        sys.excepthook = self._report_exception
+        if self._job.device == "cpu":
+            budget = self._job.budget_bytes
+            try:
+                self._memory = CpuMemory(budget, self._job.fixed_overhead_bytes, torch.get_num_threads())
+            except OverBudget as fault:
+                peaks = MemoryPeaks(device_peak_bytes=fault.needs_bytes)
+                self._events.send(Memory(peaks, fault.needs_bytes))
+                self._events.send(Error(FailureReason.OVER_BUDGET, str(fault)))
+                sys.exit(1)
+
+    def _begin(self, optimizer: Optimizer) -> None:
+        """The first optimizer step has run: this process trains. Processes that never step stay silent."""
+        self._events.send(Hello(os.getpid(), platform.python_version(), torch.__version__))
+        if self._memory is None and torch.cuda.is_initialized():
+            device = torch.device("cuda", torch.cuda.current_device())
+            self._memory = CudaMemory(device, self._job.budget_bytes, self._job.device_free_bytes)
+        self._events.phase("warm_up")
+        self._optimizer_id = id(optimizer)
+
+    def _report_exception(
+        self, kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+    ) -> None:
+        """An exception that ends the script is told with its type, file and line; then the script's own hook runs."""
+        if os.getpid() == self._owner and not self._finished:
+            capped = process_is_capped() or isinstance(self._memory, CudaMemory)
+            lift_data_limit()
+            self._report_memory()
+            peak = self._peaks.device_peak_bytes if self._peaks else None
+            self._events.send(
+                classify(error, capped and self._job.budget_bytes is not None, self._job.budget_bytes, peak)
+            )
+        self._chained_hook(kind, error, trace)
+
+    def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        # Loader workers inherit the hook by fork but never step; a second optimizer of a step is not a step of its own.
+        if os.getpid() != self._owner or self._finished:
+            return
+        if self._optimizer_id is None:
+            self._begin(optimizer)
+        if id(optimizer) != self._optimizer_id:
+            return
+        if torch.cuda.is_initialized() and (self._steps_per_block == 0 or self._ends_block()):
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        if self._last is not None:
+            (self._block_times if self._steps_per_block else self._times).append(now - self._last)
+        self._last = now
+        if self._steps_per_block == 0:
+            self._warm_up(now)
+        elif len(self._block_times) >= self._steps_per_block:
+            self._end_block(now)
+        else:
+            self._events.beat()
+
+    def _ends_block(self) -> bool:
+        return len(self._block_times) + 1 >= self._steps_per_block
+
+    def _warm_up(self, now: float) -> None:
+        plan = self._plan
+        self._report_memory()
+        self._events.beat()
+        if len(self._times) < 2:
+            return
+        settled = has_settled(self._times) and len(self._times) >= plan.min_warmup_steps
+        over = len(self._times) >= plan.max_warmup_steps or now - self._started > plan.max_warmup_s
+        if settled or over:
+            step_s = max(statistics.median(self._times[-3:]), 1e-9)
+            self._steps_per_block = max(1, math.ceil(plan.block_s / step_s))
+            self._events.send(Warmup(len(self._times) + 1, now - self._started, settled))
+            self._events.phase("measure")
+            self._start_block()
+
+    def _start_block(self) -> None:
+        self._block_times = []
+        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._last = self._block_began = time.perf_counter()
+
+    def _end_block(self, now: float) -> None:
+        after, before = resource.getrusage(resource.RUSAGE_SELF), self._usage
+        steps, elapsed_s = len(self._block_times), now - self._block_began
+        block = Block(
+            samples=steps * self._samples_per_step,
+            steps=steps,
+            elapsed_s=elapsed_s,
+            cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+            involuntary_switches=after.ru_nivcsw - before.ru_nivcsw,
+        )
+        self._blocks += 1
+        self._timed_s += elapsed_s
+        self._report_memory()
+        self._events.send(BlockDone(block, tuple(self._block_times), self._plan.blocks))
+        time_is_up = self._blocks >= self._plan.min_blocks and self._timed_s > self._plan.max_timed_s
+        if self._blocks >= self._plan.blocks or time_is_up:
+            self._finished = True
+            self._events.send(Done(None))
+            sys.exit(0)
+        self._start_block()
+
+    def _report_memory(self) -> None:
+        if self._memory is not None and os.getpid() == self._owner:
+            peaks = self._memory.peaks()
+            if peaks != self._peaks:
+                self._peaks = peaks
+                self._events.send(Memory(peaks, self._memory.fixed_overhead_bytes))

@@ -1,0 +1,156 @@
+"""One trial from import to the last measurement: builds what the settings say and lets the meter run it."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from gputune_tui.domain.job import Job
+from gputune_tui.domain.protocol import Done, Finish, Guard as GuardEvent, Memory, Note
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.domain.trial import MemoryPeaks
+from gputune_tui.trainer.checkpointing import apply_checkpointing
+from gputune_tui.trainer.device import CudaDevice, Device, open_device
+from gputune_tui.trainer.events import EventSink, Orders
+from gputune_tui.trainer.guard import Guard
+from gputune_tui.trainer.loader import Batches, build_batches
+from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch
+from gputune_tui.trainer.meter import Meter
+from gputune_tui.trainer.optimizer import apply_optimizer_implementation
+from gputune_tui.trainer.precision import prepare_precision
+from gputune_tui.trainer.train_step import TrainStep, batchnorm_note, to_channels_last
+from gputune_tui.trainer.workload import AdaptedWorkload, load_workload
+
+
+@dataclass
+class _Running:
+    """What the process's last words need: set once the memory watch exists."""
+
+    memory: MemoryWatch | None = None
+    peaks: MemoryPeaks | None = None
+    capped: bool = False
+
+
+_running = _Running()
+
+
+def last_peaks() -> MemoryPeaks | None:
+    """Peaks up to now, for the report of a trial that failed."""
+    return _running.memory.peaks() if _running.memory else _running.peaks
+
+
+def capped_by_allocator() -> bool:
+    """True where a CUDA trial runs under its allocator's fraction."""
+    return _running.capped
+
+
+def run_trial(job: Job, events: EventSink) -> None:
+    """Run the job and report it; every way in which it cannot go on is an exception for `classify`."""
+    settings = job.settings
+    assert settings is not None
+    device = open_device(job.device, job.threads)
+    prepare_precision(settings.precision, device.kind)
+    if device.kind == "cpu":
+        # Before any thread starts: the mode belongs to each thread (trial_engine.md section 4).
+        torch.set_flush_denormal(settings.flush_denormal)
+    seed_everything(job.seed)
+    events.phase("import")
+    workload = load_workload(job.workload)
+    try:
+        _measure(job, settings, workload, device, events)
+    finally:
+        workload.close()
+
+
+def seed_everything(seed: int) -> None:
+    """Same initial weights and same data order for every setting of a study."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _watch_memory(job: Job, device: Device) -> MemoryWatch:
+    if isinstance(device, CudaDevice):
+        _running.capped = job.budget_bytes is not None
+        return CudaMemory(device.torch_device, job.budget_bytes, job.device_free_bytes)
+    return CpuMemory(job.budget_bytes, job.fixed_overhead_bytes, torch.get_num_threads())
+
+
+def _build(
+    workload: AdaptedWorkload, settings: TrainSettings, device: Device, events: EventSink
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = workload.build_model().to(device.torch_device)
+    model.train()
+    if settings.channels_last:
+        to_channels_last(model)
+    notes = apply_checkpointing(model, settings.activation_checkpointing, workload.checkpoint_blocks(model))
+    if (note := batchnorm_note(model, settings)) is not None:
+        notes.append(note)
+    for text in notes:
+        events.send(Note(text))
+    optimizer = workload.build_optimizer([p for p in model.parameters() if p.requires_grad])
+    apply_optimizer_implementation(optimizer, settings.optimizer)
+    if settings.compile != "none":
+        model.compile(mode=settings.compile)
+    return model, optimizer
+
+
+def _measure(job: Job, settings: TrainSettings, workload: AdaptedWorkload, device: Device, events: EventSink) -> None:
+    memory = _running.memory = _watch_memory(job, device)
+
+    def report_memory() -> None:
+        peaks = memory.peaks()
+        if peaks != _running.peaks:
+            _running.peaks = peaks
+            events.send(Memory(peaks, memory.fixed_overhead_bytes))
+
+    events.phase("build")
+    model, optimizer = _build(workload, settings, device, events)
+    batches = build_batches(workload, settings, device.kind, job.seed)
+    try:
+        for text in batches.notes:
+            events.send(Note(text))
+        guard = Guard(model)
+        report_memory()
+        meter = Meter(
+            TrainStep(workload, model, optimizer, settings, device.torch_device),
+            batches.windows(settings.accumulation_steps),
+            device,
+            job.plan,
+            events,
+            guard,
+            prefetched_windows(batches, settings),
+            report_memory,
+        )
+        _run_meter(job, meter, events)
+        breakdown = meter.breakdown()
+        report_memory()
+        events.send(GuardEvent(guard.record()))
+        events.send(Done(breakdown))
+    finally:
+        batches.close()
+
+
+def _run_meter(job: Job, meter: Meter, events: EventSink) -> None:
+    events.phase("warm_up")
+    meter.warm_up()
+    if not job.paced:
+        events.phase("measure")
+        meter.run_plan()
+    else:
+        orders = Orders()
+        events.phase("ready")
+        while (order := orders.next()) is not None and not isinstance(order, Finish):
+            events.phase("measure")
+            meter.settle()
+            meter.block()
+            events.phase("ready")
+    events.phase("breakdown")
+
+
+def prefetched_windows(batches: Batches, settings: TrainSettings) -> int:
+    """Optimizer steps that the loader's prefetched batches last."""
+    return math.ceil(batches.prefetched_batches / settings.accumulation_steps)
