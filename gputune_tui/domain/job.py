@@ -43,6 +43,8 @@ class Job:
     """"trial" runs the workload; "inspect" imports it and tells what it is."""
     workload: WorkloadRef
     device: str = "cpu"
+    visible_device: str | None = None
+    """UUID of the only GPU that the trial sees, as `cuda:0`: NVML and CUDA count devices differently."""
     settings: TrainSettings | None = None
     global_batch_size: int | None = None
     budget_bytes: int | None = None

@@ -71,7 +71,7 @@ def is_allocation_failure(error: BaseException) -> bool:
 
 
 def _own_text(error: BaseException) -> str | None:
-    """The text of an error of the types that torch raises; a user's ValueError says what it likes and counts as theirs."""
+    """The text of an error of exactly the types that torch raises; what a user's ValueError says is theirs."""
     accelerator_error = getattr(torch, "AcceleratorError", RuntimeError)
     exact = type(error) in (RuntimeError, OSError, accelerator_error)
     return str(error) if exact else None

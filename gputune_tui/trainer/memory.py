@@ -15,7 +15,7 @@ from gputune_tui.domain.trial import MemoryPeaks
 from gputune_tui.trainer.faults import OverBudget, bytes_words
 
 CPU_CAP_SLACK_BYTES = 64 << 20
-"""The data limit counts address space that is never touched (allocator arenas); resident memory is judged afterwards."""
+"""The data limit counts address space that is never touched (arenas); resident memory is judged afterwards."""
 MAX_CONTEXT_BYTES = 3 << 30
 """A larger difference of free memory is a neighbour that came meanwhile, not our CUDA context."""
 TYPICAL_CONTEXT_BYTES = 512 << 20
@@ -78,7 +78,7 @@ class HostMemory:
 
 
 class CpuMemory:
-    """A CPU trial: resident high-water mark less what was resident before the model, plus the study's fixed overhead."""
+    """A CPU trial: resident high-water mark less what was resident before the model, plus the fixed overhead."""
 
     def __init__(self, budget_bytes: int | None, fixed_overhead_bytes: int | None, threads: int) -> None:
         self._host = HostMemory()

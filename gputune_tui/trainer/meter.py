@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import resource
 import statistics
@@ -118,8 +119,7 @@ class Meter:
             cpu_s=after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime,
             involuntary_switches=after.ru_nivcsw - usage.ru_nivcsw,
         )
-        pairs = zip(marks, marks[1:], strict=False)
-        times = tuple(self._device.seconds_between(start, end) for start, end in pairs)
+        times = tuple(self._device.seconds_between(start, end) for start, end in itertools.pairwise(marks))
         self._guard.take(results)
         self._on_steps()
         self._events.send(BlockDone(block, times, planned))

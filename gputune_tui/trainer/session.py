@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from gputune_tui.domain.job import Job
-from gputune_tui.domain.protocol import Done, Finish, Guard as GuardEvent, Memory, Note
+from gputune_tui.domain.protocol import Done, Finish, Memory, Note
+from gputune_tui.domain.protocol import Guard as GuardEvent
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import MemoryPeaks
 from gputune_tui.trainer.checkpointing import apply_checkpointing

@@ -166,6 +166,8 @@ def trial_environment(job: Job, job_path: Path, pipes: Pipes, base: Mapping[str,
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if job.device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = ""
+    elif job.visible_device is not None:
+        env["CUDA_VISIBLE_DEVICES"] = job.visible_device
     if job.threads:
         env["OMP_NUM_THREADS"] = str(job.threads)
         env["MKL_NUM_THREADS"] = str(job.threads)
