@@ -1,0 +1,106 @@
+"""The options that sub-commands share, and the study configuration they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from gputune_tui.domain.knobs import read_assignments
+from gputune_tui.domain.study import WorkloadRef
+from gputune_tui.engine.commands import StudyConfig
+from gputune_tui.errors import UsageError
+from gputune_tui.units import parse_duration
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_STUDY_OPTIONS: tuple[Callable[[F], F], ...] = (
+    click.option("-D", "options", multiple=True, metavar="KEY=VALUE", help="Option of the workload; repeat for more."),
+    click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1 or a GPU's UUID. Default: cuda if usable."),
+    click.option("--budget", metavar="SIZE", help="Memory budget: 20GiB, 80%. Default: 90 % of what is free."),
+    click.option("--host-budget", metavar="SIZE", help="Host memory budget of the whole trial. Default: none."),
+    click.option("--global-batch", type=click.IntRange(min=1), metavar="N", help="Samples per optimizer step."),
+    click.option("--baseline", metavar="K=V,...", help="Knobs that the baseline sets differently."),
+    click.option("--study", metavar="DIR", help="Where results are kept. Default: the user's state directory."),
+    click.option("--python", metavar="PATH", help="Interpreter that runs the trials. Default: this one."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights and data order."),
+    click.option("--samples-per-step", type=click.IntRange(min=1), metavar="N",
+                 help="Commands only: samples of one optimizer step. Default: the global batch."),
+    click.option("--stall-timeout", default="120s", show_default=True, metavar="TIME",
+                 help="End a trial that makes no progress for this long."),
+    click.option("--trial-timeout", metavar="TIME", help="End a trial after this long. Default: no limit."),
+)  # fmt: skip
+
+
+def study_options(command: F) -> F:
+    """Add the options that decide what a study is."""
+    for option in reversed(_STUDY_OPTIONS):
+        command = option(command)
+    return command
+
+
+def json_option(command: F) -> F:
+    """Add `--json FILE|-`."""
+    return click.option(
+        "--json", "json_path", metavar="FILE|-", help="Write the result as JSON; with - stdout carries JSON alone."
+    )(command)
+
+
+def study_config(workload: Sequence[str], given: dict[str, Any]) -> StudyConfig:
+    """The configuration of a workload as typed and the shared options.
+
+    Raises:
+        UsageError: no workload, or an option that cannot be read.
+    """
+    is_command = bool(given.pop("is_command", False))
+    if not workload:
+        raise UsageError(
+            "no workload given; name one (gputune-tui workloads lists them), a file ./train.py, or a command after --"
+        )
+    if len(workload) > 1 and not is_command:
+        raise UsageError(f"unexpected {workload[1]!r}; a command as workload goes after --")
+    reference = WorkloadRef(
+        name=" ".join(workload) if is_command else workload[0],
+        options=read_workload_options(given["options"]),
+        command=tuple(workload) if is_command else (),
+        samples_per_step=given["samples_per_step"],
+    )
+    if is_command and reference.options:
+        raise UsageError("-D is for workloads; give a command its options in the command itself")
+    if is_command and given["global_batch"] is None:
+        raise UsageError(
+            "a command needs --global-batch N (samples of one optimizer step), so that {micro_batch_size} and "
+            "{accumulation_steps} can be filled in and samples counted"
+        )
+    timeout = given["trial_timeout"]
+    return StudyConfig(
+        workload=reference,
+        device=given["device"],
+        budget=given["budget"],
+        host_budget=given["host_budget"],
+        global_batch_size=given["global_batch"],
+        baseline=read_assignments(given["baseline"] or ""),
+        study=given["study"],
+        python=given["python"],
+        seed=given["seed"],
+        stall_timeout_s=parse_duration(given["stall_timeout"]),
+        trial_timeout_s=None if timeout is None else parse_duration(timeout),
+    )
+
+
+def read_workload_options(pairs: Sequence[str]) -> dict[str, str]:
+    """`-D key=value` pairs as a mapping.
+
+    Raises:
+        UsageError: a pair without `=`, or a key given twice.
+    """
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"-D {pair} is not of the form key=value")
+        if key in options:
+            raise UsageError(f"-D {key} is given twice")
+        options[key] = value
+    return options

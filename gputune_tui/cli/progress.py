@@ -1,0 +1,157 @@
+"""Progress on stderr: a live line with the time left on a terminal, one plain line per event elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import TextIO
+
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.domain.trial import Trial, TrialState
+from gputune_tui.engine.events import (
+    EngineEvent,
+    PairFinished,
+    Problem,
+    SearchFinished,
+    SearchPlanned,
+    StudyOpened,
+    TrialFinished,
+    TrialProgress,
+    TrialStarted,
+)
+from gputune_tui.ranking.statistics import throughput
+from gputune_tui.units import bytes_text, ratio_text, seconds_text, three_digits
+
+REDRAW_S = 0.5
+"""The live line changes at most twice a second: this program must idle while a block is timed."""
+
+
+class ProgressPrinter:
+    """Writes what the engine says to stderr."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._live = self._stream.isatty()
+        self._drawn = False
+        self._last_draw = 0.0
+        self._reference: TrainSettings | None = None
+        self._running: TrialStarted | None = None
+
+    def show(self, event: EngineEvent) -> None:
+        """Show one event."""
+        if isinstance(event, StudyOpened):
+            self._opened(event)
+        elif isinstance(event, SearchPlanned):
+            self._planned(event)
+        elif isinstance(event, TrialStarted):
+            self._running = event
+            if not self._live:
+                self.line(
+                    f"{self._place(event.number, event.total)} trial {event.trial_id}{self._arm()} started: "
+                    f"{self._settings(event.settings)}"
+                )
+        elif isinstance(event, TrialProgress):
+            self._progress(event)
+        elif isinstance(event, TrialFinished):
+            self.line(self._finished(event))
+        elif isinstance(event, PairFinished):
+            self.line(_pair(event))
+        elif isinstance(event, SearchFinished) and event.stopped_because:
+            self.line(f"search stopped: {event.stopped_because}")
+        elif isinstance(event, Problem):
+            self.line(event.text)
+
+    def line(self, text: str) -> None:
+        """One line that stays."""
+        self.clear()
+        self._stream.write(printable(text) + "\n")
+        self._stream.flush()
+
+    def clear(self) -> None:
+        """Remove the live line."""
+        if self._drawn:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._drawn = False
+
+    def _opened(self, event: StudyOpened) -> None:
+        environment = event.identity.environment
+        name = f" ({environment.device_name})" if environment.device_name else ""
+        self.line(
+            f"workload {event.identity.workload.name} on {environment.device}{name}, "
+            f"torch {environment.torch}, global batch {event.identity.global_batch_size}"
+        )
+        self.line(f"budget {bytes_text(event.budget.device_bytes)}: {event.budget.source}")
+        self.line(
+            f"study {event.path}" + (f": {event.finished_trials} finished trials" if event.finished_trials else "")
+        )
+        for note in event.notes:
+            self.line(f"note: {note}")
+
+    def _planned(self, event: SearchPlanned) -> None:
+        self._reference = event.reference
+        self.line(
+            f'{"default space" if event.is_default else "space"} "{event.space}": {event.cells} settings'
+            + (f", {event.already_finished} already finished" if event.already_finished else "")
+            + (f", {event.dropped} do not divide the global batch" if event.dropped else "")
+            + (f", {event.collapsed} cannot differ from another" if event.collapsed else "")
+        )
+
+    def _progress(self, event: TrialProgress) -> None:
+        now = time.monotonic()
+        if not self._live or now - self._last_draw < REDRAW_S or self._running is None:
+            return
+        speed = f", {three_digits(event.samples_per_s)} samples/s" if event.samples_per_s else ""
+        blocks = f" block {event.blocks} of {event.planned_blocks}" if event.planned_blocks else ""
+        place = self._place(self._running.number, self._running.total)
+        text = f"{place} {self._settings(self._running.settings)}{self._arm()}: {event.phase}{blocks}{speed}"
+        self.clear()
+        self._stream.write(printable(text)[: shutil.get_terminal_size().columns - 1])
+        self._stream.flush()
+        self._drawn, self._last_draw = True, now
+
+    def _finished(self, event: TrialFinished) -> str:
+        trial = event.trial
+        left = f", about {seconds_text(event.remaining_s)} left" if event.remaining_s else ""
+        head = (
+            f"{self._place(event.number, event.total)} trial {trial.id}{self._arm()} {self._settings(trial.settings)}: "
+        )
+        return head + outcome_text(trial) + left
+
+    def _settings(self, settings: TrainSettings) -> str:
+        if self._reference is None:
+            return settings.text(
+                TrainSettings(settings.precision, settings.micro_batch_size, settings.accumulation_steps)
+            ) or (f"{settings.precision} {settings.micro_batch_size}x{settings.accumulation_steps}")
+        return settings.text(self._reference) or "baseline"
+
+    def _arm(self) -> str:
+        return f" ({self._running.arm})" if self._running and self._running.arm else ""
+
+    @staticmethod
+    def _place(number: int, total: int | None) -> str:
+        return f"[{number}/{total}]" if total else f"[{number}]"
+
+
+def outcome_text(trial: Trial) -> str:
+    """How a trial ended, in one line."""
+    if trial.state is TrialState.COMPLETE:
+        speed = throughput(trial.launches)
+        memory = trial.memory
+        peak = bytes_text(memory.device_peak_bytes if memory else None)
+        if speed is None:
+            return f"complete, peak {peak}"
+        return f"{three_digits(speed.value)} samples/s ({three_digits(speed.low)} to {three_digits(speed.high)}), peak {peak}"
+    failure = trial.failure
+    return f"{failure.reason.value}: {failure.message}" if failure else trial.state.value
+
+
+def _pair(event: PairFinished) -> str:
+    interval = f"{ratio_text(event.ratio)} ({ratio_text(event.low)} to {ratio_text(event.high)})"
+    return f"pair {event.pairs}: B is {interval} of A: {event.verdict}"
+
+
+def printable(text: str) -> str:
+    """The text on one line, with control characters replaced: what users name their things stays data."""
+    return "".join(c if c.isprintable() else " " if c in "\t\n\r" else "\ufffd" for c in text)

@@ -1,0 +1,269 @@
+"""One trial seen from outside, with real processes: how each way of ending is told, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gputune_tui.domain.protocol import Finish, RunBlock
+from gputune_tui.domain.trial import FailureReason, TrialState
+from gputune_tui.trial.launcher import LOG_CAP_BYTES
+from gputune_tui.trial.supervisor import Limits, TrialRun
+
+from .conftest import StartTrial
+
+DEADLINE_S = 30.0
+
+
+def run_out(run: TrialRun) -> TrialRun:
+    deadline = time.monotonic() + DEADLINE_S
+    while not run.finished:
+        run.poll(0.05)
+        assert time.monotonic() < deadline, "the trial did not end"
+    return run
+
+
+def poll_until(run: TrialRun, path: Path) -> int:
+    """Poll until a file with a pid appears, and return it."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not (path.exists() and path.read_text().strip()):
+        run.poll(0.05)
+        assert time.monotonic() < deadline, f"{path} did not appear"
+    return int(path.read_text())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def wait_gone(pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while is_alive(pid):
+        assert time.monotonic() < deadline, f"process {pid} is still alive"
+        time.sleep(0.02)
+
+
+def test_done_is_complete_and_events_add_up(start_trial: StartTrial) -> None:
+    run = run_out(
+        start_trial("""
+        send("phase", name="measure")
+        for _ in range(3):
+            send("block", block={"samples": 32, "steps": 2, "elapsed_s": 0.5}, step_times_s=[0.25, 0.25], planned=3)
+        send("done")
+        """)
+    )
+    assert run.state is TrialState.COMPLETE
+    launch = run.seen.launch()
+    assert [block.samples_per_s for block in launch.blocks] == [64.0] * 3
+    assert launch.step_times_s == (0.25,) * 6
+
+
+def test_exit_without_done_is_ended_early(start_trial: StartTrial) -> None:
+    run = run_out(start_trial("send('phase', name='warm_up')"))
+    assert run.failure is not None
+    assert run.failure.reason is FailureReason.ENDED_EARLY
+    assert "warming up" in run.failure.message
+
+
+def test_exit_code_and_last_line_are_shown(start_trial: StartTrial) -> None:
+    run = run_out(start_trial("print('first'); print('no such file: x.txt\\x1b[2J'); sys.exit(3)"))
+    assert run.failure is not None
+    assert run.failure.reason is FailureReason.CRASH
+    assert "exit code 3" in run.failure.message
+    assert "no such file: x.txt" in run.failure.message
+    assert "\x1b" not in run.failure.message
+
+
+def test_words_in_the_output_decide_nothing(start_trial: StartTrial) -> None:
+    run = run_out(start_trial("print('CUDA out of memory. error: bus error'); send('done')"))
+    assert run.state is TrialState.COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (signal.SIGBUS, FailureReason.SHM),
+        (signal.SIGSEGV, FailureReason.CRASH),
+        (signal.SIGKILL, FailureReason.KILLED),
+    ],
+)
+def test_signals_are_typed(start_trial: StartTrial, number: signal.Signals, reason: FailureReason) -> None:
+    run = run_out(start_trial(f"os.kill(os.getpid(), {int(number)})"))
+    assert run.failure is not None
+    assert run.failure.reason is reason
+
+
+def test_a_typed_error_wins_over_the_exit_code(start_trial: StartTrial) -> None:
+    run = run_out(
+        start_trial("send('error', reason='DEVICE_OOM', message='the device ran out of memory'); sys.exit(1)")
+    )
+    assert run.failure is not None
+    assert run.failure.reason is FailureReason.DEVICE_OOM
+
+
+def test_a_stalled_trial_is_ended_with_its_activity(start_trial: StartTrial) -> None:
+    run = run_out(start_trial("send('phase', name='measure'); time.sleep(600)", Limits(stall_s=0.5)))
+    assert run.failure is not None
+    assert run.failure.reason is FailureReason.STALLED
+    assert "measuring" in run.failure.message
+
+
+def test_a_trial_past_its_deadline_is_ended(start_trial: StartTrial) -> None:
+    code = "while True: send('phase', name='measure'); time.sleep(0.05)"
+    run = run_out(start_trial(code, Limits(stall_s=60, total_s=0.7)))
+    assert run.failure is not None
+    assert run.failure.reason is FailureReason.TIMEOUT
+
+
+def test_a_trial_that_ignores_term_is_killed_with_all_its_children(start_trial: StartTrial, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    run = start_trial(f"""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        own = spawn("import time; time.sleep(600)")
+        apart = spawn("import time; time.sleep(600)", start_new_session=True)
+        open({str(pids)!r}, "w").write(str(apart.pid))
+        send("phase", name="measure")
+        time.sleep(600)
+        """)
+    apart = poll_until(run, pids)
+    run.close()
+    assert run.failure is not None
+    assert run.failure.reason is FailureReason.KILLED
+    wait_gone(apart)
+    assert run.pid is not None
+    wait_gone(run.pid)
+
+
+def test_what_a_finished_trial_leaves_is_killed(start_trial: StartTrial, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    run = run_out(
+        start_trial(f"""
+        left = spawn("import time; time.sleep(600)", start_new_session=True)
+        open({str(pids)!r}, "w").write(str(left.pid))
+        send("done")
+        """)
+    )
+    assert run.state is TrialState.COMPLETE
+    assert not is_alive(int(pids.read_text()))
+
+
+def test_a_killed_keeper_leaves_nothing(start_trial: StartTrial, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    run = start_trial(f"open({str(pids)!r}, 'w').write(str(os.getpid())); time.sleep(600)")
+    trial = poll_until(run, pids)
+    os.kill(run._process.keeper.pid, signal.SIGKILL)
+    run_out(run)
+    assert run.failure is not None
+    assert run.failure.reason is FailureReason.KILLED
+    wait_gone(trial)
+
+
+def test_stdin_is_empty_and_there_is_no_terminal(start_trial: StartTrial) -> None:
+    run = run_out(
+        start_trial("""
+        assert sys.stdin.read() == ""
+        try:
+            open("/dev/tty")
+        except OSError:
+            send("done")
+        """)
+    )
+    assert run.state is TrialState.COMPLETE
+
+
+def test_fifty_megabytes_without_a_newline_are_capped(start_trial: StartTrial) -> None:
+    run = run_out(
+        start_trial("""
+        chunk = b"x" * (1 << 20)
+        for _ in range(50):
+            os.write(1, chunk); os.write(2, chunk)
+        os.write(1, b"the end")
+        send("done")
+        """)
+    )
+    assert run.state is TrialState.COMPLETE
+    text = run._process.log.read_bytes()
+    assert len(text) < 2 * LOG_CAP_BYTES + 200
+    assert text.endswith(b"the end")
+    assert b"bytes left out" in text
+
+
+def test_garbage_on_the_event_pipe_is_ignored(start_trial: StartTrial) -> None:
+    run = run_out(
+        start_trial("""
+        fd = int(os.environ["GPUTUNE_EVENTS_FD"])
+        os.write(fd, b"\\xff\\x00 not json\\n[1]\\n{}\\n" + b"y" * 3_000_000 + b"\\n")
+        send("done")
+        """)
+    )
+    assert run.state is TrialState.COMPLETE
+    assert run._events.bad_lines >= 4
+
+
+def test_a_paced_trial_obeys_orders(start_trial: StartTrial) -> None:
+    run = start_trial(
+        """
+        control = os.fdopen(int(os.environ["GPUTUNE_CONTROL_FD"]), "rb", buffering=0)
+        send("phase", name="ready")
+        while json.loads(control.readline())["order"] == "block":
+            send("block", block={"samples": 1, "steps": 1, "elapsed_s": 1.0}, step_times_s=[1.0], planned=0)
+        send("done")
+        """,
+        paced=True,
+    )
+    run.order(RunBlock())
+    run.order(RunBlock())
+    run.order(Finish())
+    run_out(run)
+    assert run.state is TrialState.COMPLETE
+    assert len(run.seen.blocks) == 2
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from gputune_tui.domain.job import Job
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.domain.study import WorkloadRef
+from gputune_tui.trial.launcher import LocalLauncher
+from gputune_tui.trial.supervisor import Limits, TrialRun
+script, directory = sys.argv[1:]
+job = Job("trial", WorkloadRef("body", command=(sys.executable, "-S", script)), settings=TrainSettings())
+run = TrialRun(LocalLauncher().launch(job, Path(directory)), Limits())
+while True:
+    run.poll()
+"""
+
+
+def test_kill_of_the_parent_ends_the_whole_tree(tmp_path: Path) -> None:
+    pids = tmp_path / "pids.json"
+    body = tmp_path / "body.py"
+    body.write_text(
+        "import json, os, subprocess, sys, time\n"
+        "sleep = [sys.executable, '-S', '-c', 'import time; time.sleep(600)']\n"
+        "a = subprocess.Popen(sleep); b = subprocess.Popen(sleep, start_new_session=True)\n"
+        f"open({str(pids)!r} + '.new', 'w').write(json.dumps([os.getpid(), a.pid, b.pid]))\n"
+        f"os.rename({str(pids)!r} + '.new', {str(pids)!r})\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(body), str(tmp_path / "trial")])
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while not pids.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        parent.kill()
+        parent.wait()
+    for pid in json.loads(pids.read_text()):
+        wait_gone(pid)
