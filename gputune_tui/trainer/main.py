@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from gputune_tui.domain.job import JOB_VARIABLE, Job
 from gputune_tui.domain.plain import from_plain
-from gputune_tui.domain.protocol import Error, Hello
+from gputune_tui.domain.protocol import Done, Error, Hello
 from gputune_tui.domain.trial import FailureReason
 from gputune_tui.trainer.events import EventSink
 
@@ -48,6 +48,7 @@ def _run(job: Job, events: EventSink) -> None:
         from gputune_tui.trainer.inspection import inspect_workload
 
         events.send(inspect_workload(job))
+        events.send(Done())
         return
     from gputune_tui.trainer.session import run_trial
 

@@ -68,13 +68,17 @@ class HostMemory:
 
     def __init__(self) -> None:
         self._of_children: dict[int, int] = {}
+        self._own_bytes = 0
 
     def peak_bytes(self) -> int | None:
         """The peak so far; None where /proc does not tell."""
         for pid in _children():
             self._of_children[pid] = max(self._of_children.get(pid, 0), _private_bytes(pid))
         own = _status_bytes("VmHWM")
-        return None if own is None else own + sum(self._of_children.values())
+        if own is None:
+            return None
+        self._own_bytes = max(self._own_bytes, own)
+        return self._own_bytes + sum(self._of_children.values())
 
 
 class CpuMemory:
@@ -83,6 +87,7 @@ class CpuMemory:
     def __init__(self, budget_bytes: int | None, fixed_overhead_bytes: int | None, threads: int) -> None:
         self._host = HostMemory()
         self._before_bytes = _status_bytes("VmRSS") or 0
+        self._growth_bytes = 0
         # "5" starts the high-water mark anew (proc(5)); where it is refused the mark of the import stays in it.
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
@@ -108,7 +113,9 @@ class CpuMemory:
     def peaks(self) -> MemoryPeaks:
         """Device and host peaks from /proc."""
         mark = _status_bytes("VmHWM")
-        device = None if mark is None else self.fixed_overhead_bytes + max(0, mark - self._before_bytes)
+        # The kernel's counter is approximate and may go back by some pages.
+        self._growth_bytes = max(self._growth_bytes, (mark or 0) - self._before_bytes)
+        device = None if mark is None else self.fixed_overhead_bytes + self._growth_bytes
         return MemoryPeaks(device_peak_bytes=device, host_peak_bytes=self._host.peak_bytes())
 
     def lift_cap(self) -> None:

@@ -1,0 +1,176 @@
+"""Open a study: choose the device, ask a trial process what the workload is, find or begin its generation."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gputune_tui.domain.environment import Environment
+from gputune_tui.domain.job import Job
+from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue
+from gputune_tui.domain.protocol import Inspected
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.domain.study import MemoryBudget, StudyIdentity, WorkloadRef
+from gputune_tui.engine.commands import StudyConfig
+from gputune_tui.engine.events import EngineEvent, TrialProgress
+from gputune_tui.engine.node import ChosenDevice, choose_device, resolve_budget, users_visible_devices
+from gputune_tui.engine.running import run_to_end
+from gputune_tui.errors import EnvironmentProblem, UsageError, WorkloadError
+from gputune_tui.telemetry.host import HostLimits, host_limits, intra_op_threads
+from gputune_tui.telemetry.nvml import GpuProbe, probe_gpus
+from gputune_tui.trial.launcher import Launcher, placeholders
+from gputune_tui.trial.supervisor import Limits
+
+INSPECT_LIMITS = Limits(stall_s=120.0)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A study's fixed facts."""
+
+    config: StudyConfig
+    device: ChosenDevice
+    host: HostLimits
+    budget: MemoryBudget
+    identity: StudyIdentity
+    notes: tuple[str, ...]
+
+    @property
+    def baseline(self) -> dict[str, KnobValue]:
+        """The baseline's knobs, the interpreter included."""
+        chosen = dict(self.config.baseline)
+        if self.config.python is not None:
+            chosen.setdefault("python", self.config.python)
+        return chosen
+
+    def job(self, settings: TrainSettings, fixed_overhead_bytes: int | None, paced: bool = False) -> Job:
+        """The order for one launch of `settings`."""
+        config, gpu = self.config, self.device.gpu
+        return Job(
+            kind="trial",
+            workload=config.workload,
+            device=self.device.spec,
+            visible_device=gpu.uuid if gpu else None,
+            settings=settings,
+            global_batch_size=self.identity.global_batch_size,
+            budget_bytes=self.budget.device_bytes,
+            fixed_overhead_bytes=fixed_overhead_bytes,
+            device_free_bytes=self._free_bytes_now(),
+            seed=config.seed,
+            threads=intra_op_threads(self.host.effective_cpus) if self.device.spec == "cpu" else None,
+            paced=paced,
+            plan=config.plan,
+        )
+
+    def _free_bytes_now(self) -> int | None:
+        if self.device.gpu is None:
+            return None
+        gpus = probe_gpus().gpus
+        return next((gpu.memory_free_bytes for gpu in gpus if gpu.uuid == self.device.gpu.uuid), None)
+
+    @property
+    def limits(self) -> Limits:
+        """How long a trial may take."""
+        return Limits(self.config.stall_timeout_s, self.config.trial_timeout_s)
+
+
+def open_workload(
+    config: StudyConfig, launcher: Launcher, probe: Callable[[], GpuProbe] = probe_gpus
+) -> Generator[EngineEvent | None, None, Opened]:
+    """Find out everything that the first trial needs to know.
+
+    Raises:
+        UsageError: a device, budget, interpreter or placeholder that cannot be.
+        WorkloadError: the workload cannot be imported; the message is the user's own exception.
+        EnvironmentProblem: the device or an interpreter with torch is not there.
+    """
+    check_interpreter(config.python)
+    device = choose_device(config.device, probe, users_visible_devices())
+    host = host_limits()
+    budget = resolve_budget(config.budget, config.host_budget, device, host)
+    if config.workload.command:
+        check_placeholders(config.workload)
+    inspected = yield from inspect_workload(config, device, host, launcher)
+    batch = config.global_batch_size or inspected.global_batch_size
+    if batch is None:
+        raise UsageError(
+            f"workload {config.workload.name} names no global_batch_size; say --global-batch N (samples per step)"
+        )
+    environment = Environment(
+        host=socket.gethostname(),
+        device=device.spec,
+        device_name=inspected.device_name,
+        device_uuid=device.gpu.uuid if device.gpu else None,
+        driver=device.driver,
+        cuda=inspected.cuda if device.gpu else None,
+        torch=inspected.torch,
+        python=inspected.python,
+        effective_cpus=host.effective_cpus,
+        host_memory_bytes=host.memory_total_bytes,
+        shm_bytes=host.shm_bytes,
+    )
+    workload = config.workload
+    if workload.command and workload.samples_per_step is None:
+        workload = replace(workload, samples_per_step=batch)
+    identity = StudyIdentity(workload, inspected.content_hash, batch, environment)
+    notes = (device.note,) if device.note else ()
+    return Opened(config, device, host, budget, identity, notes)
+
+
+def inspect_workload(
+    config: StudyConfig, device: ChosenDevice, host: HostLimits, launcher: Launcher
+) -> Generator[EngineEvent | None, None, Inspected]:
+    """Ask a trial process what the workload and its interpreter are.
+
+    Raises:
+        WorkloadError: it cannot be imported.
+        EnvironmentProblem: torch cannot use the device or is not there.
+    """
+    job = Job(
+        kind="inspect",
+        workload=config.workload,
+        device=device.spec,
+        visible_device=device.gpu.uuid if device.gpu else None,
+        settings=TrainSettings(python=config.python),
+        threads=intra_op_threads(host.effective_cpus) if device.spec == "cpu" else None,
+    )
+    yield TrialProgress(0, "inspect")
+    with tempfile.TemporaryDirectory(prefix="gputune-") as folder:
+        run = yield from run_to_end(launcher, job, Path(folder), INSPECT_LIMITS, 0)
+        if run.seen.inspected is not None:
+            return run.seen.inspected
+        failure = run.failure
+        message = failure.message if failure else "it ended without an answer"
+        if failure is not None and not failure.in_workload:
+            raise EnvironmentProblem(f"cannot read workload {config.workload.name}: {message}")
+        raise WorkloadError(f"workload {config.workload.name} fails: {message}")
+
+
+def check_interpreter(python: str | None) -> None:
+    """Refuse an interpreter that is not an executable file.
+
+    Raises:
+        UsageError: it is not.
+    """
+    import os
+    import shutil
+
+    if python is not None and shutil.which(python) is None:
+        what = "is not executable" if os.path.exists(python) else "does not exist"
+        raise UsageError(f"--python {python} {what}; give the path of a Python interpreter that has torch")
+
+
+def check_placeholders(workload: WorkloadRef) -> None:
+    """Refuse a command that no knob reaches.
+
+    Raises:
+        UsageError: it holds no placeholder.
+    """
+    if not placeholders(workload.command, tuple(KNOB_BY_NAME)):
+        raise UsageError(
+            "the command holds no placeholder, so every trial would be the same; write for example "
+            "-- python train.py --bs {micro_batch_size}"
+        )

@@ -1,0 +1,93 @@
+"""Search: ask the sampler, run what is not there yet, tell it the result, until nothing is left to ask."""
+
+from __future__ import annotations
+
+import time
+
+from gputune_tui.domain.knobs import KNOB_BY_NAME
+from gputune_tui.domain.space import BATCH_KNOBS, Cells, SearchSpace
+from gputune_tui.engine.commands import Search
+from gputune_tui.engine.defaults import default_space
+from gputune_tui.engine.events import SearchFinished, SearchPlanned
+from gputune_tui.engine.running import Task
+from gputune_tui.engine.study_session import StudySession
+from gputune_tui.errors import UsageError
+from gputune_tui.search.grid import GridSampler
+from gputune_tui.search.random import RandomSampler
+from gputune_tui.search.sampler import Sampler
+from gputune_tui.search.stop import stop_reason
+from gputune_tui.trial.launcher import placeholders
+
+
+def search(session: StudySession, command: Search) -> Task:
+    """Run the cells of the space that this study has not finished yet.
+
+    Raises:
+        UsageError: the space cannot be read or holds no setting.
+    """
+    space, is_default = choose_space(session, command)
+    opened = session.opened
+    cells = space.cells(opened.identity.global_batch_size, opened.baseline, opened.identity.environment.device_kind)
+    session.reference = cells.reference
+    finished = [settings for settings in cells.settings if session.finished(settings) is not None]
+    yield SearchPlanned(
+        space.text(), is_default, len(cells.settings), len(finished), cells.dropped, cells.collapsed, cells.reference
+    )
+    yield from _run_cells(session, command, cells, len(cells.settings) - len(finished))
+
+
+def _run_cells(session: StudySession, command: Search, cells: Cells, to_run: int) -> Task:
+    sampler = make_sampler(command.sampler, cells, session.opened.config.seed)
+    began = time.monotonic()
+    number, because = 0, None
+    trials = []
+    while because is None and (settings := sampler.ask()) is not None:
+        trial = session.finished(settings)
+        if trial is None:
+            if command.max_time_s is not None and time.monotonic() - began > command.max_time_s:
+                because = f"--max-time is up; {to_run - number} settings were not tried"
+                break
+            number += 1
+            trial = yield from session.run(settings, number, to_run)
+        sampler.tell(trial)
+        trials.append(trial)
+        because = stop_reason(trials, cells.reference)
+    yield SearchFinished(because)
+
+
+def make_sampler(name: str, cells: Cells, seed: int) -> Sampler:
+    """The sampler of that name over the cells."""
+    if name == "grid":
+        return GridSampler(cells)
+    if name == "random":
+        return RandomSampler(cells, seed)
+    raise UsageError(f"there is no sampler {name!r}; this version has grid and random")
+
+
+def choose_space(session: StudySession, command: Search) -> tuple[SearchSpace, bool]:
+    """The space that was asked for, or the device's default; of a command only knobs that it holds placeholders for.
+
+    Raises:
+        UsageError: the space names a knob for which the command has no placeholder.
+    """
+    opened = session.opened
+    words = opened.identity.workload.command
+    held = placeholders(words, tuple(KNOB_BY_NAME))
+    if command.space is not None:
+        space = SearchSpace.parse(command.space)
+        without = [name for name in space.values if words and name not in held and name not in BATCH_KNOBS]
+        if without:
+            raise UsageError(
+                f"the command has no placeholder {{{without[0]}}}, so {without[0]} cannot differ between trials; "
+                "put it into the command"
+            )
+        return space, False
+    environment = opened.identity.environment
+    space = default_space(
+        environment.device_kind, opened.identity.global_batch_size, opened.host.effective_cpus, bool(words)
+    )
+    if words:
+        space = SearchSpace({name: values for name, values in space.values.items() if name in held})
+        if not space.values:
+            raise UsageError("say which values to try: --space 'micro_batch_size=4,8'")
+    return space, True

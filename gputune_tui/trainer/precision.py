@@ -1,0 +1,50 @@
+"""The `precision` knob: matmul precision, autocast and the gradient scaler."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+
+import torch
+
+from gputune_tui.trainer.faults import SettingsNotApplicable
+
+AUTOCAST_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def prepare_precision(precision: str, device_kind: str) -> None:
+    """Set what float32 matmuls and convolutions may use, for the whole process.
+
+    Only `set_float32_matmul_precision` and `cudnn.allow_tf32` are touched: mixing them with the newer
+    `.fp32_precision` attributes makes torch's own getters raise (trial_engine.md section 8). torch's default allows
+    TF32 in convolutions; fp32 here means fp32 everywhere.
+    """
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    if device_kind == "cuda":
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+def autocast(precision: str, device_kind: str) -> AbstractContextManager[object]:
+    """The context of the forward pass and the loss."""
+    if precision not in AUTOCAST_TYPES:
+        return contextlib.nullcontext()
+    return torch.autocast(device_kind, dtype=AUTOCAST_TYPES[precision])
+
+
+def grad_scaler(precision: str, device_kind: str) -> torch.amp.GradScaler | None:
+    """The scaler that fp16 gradients need; None for every other precision.
+
+    It is made for the device that runs: a scaler for "cuda" on a machine without one disables itself silently.
+    """
+    return torch.amp.GradScaler(device_kind) if precision == "fp16" else None
+
+
+def check_parameters(precision: str, parameters: Iterable[torch.nn.Parameter]) -> None:
+    """Refuse fp16 AMP over parameters that are fp16 already: their gradients cannot be unscaled.
+
+    Raises:
+        SettingsNotApplicable: a trainable parameter is fp16.
+    """
+    if precision == "fp16" and any(p.dtype == torch.float16 for p in parameters if p.requires_grad):
+        raise SettingsNotApplicable("fp16 AMP is not applicable: the parameters are fp16 already")

@@ -1,0 +1,185 @@
+"""One optimizer step: precision, accumulation that equals the big batch, and exactly one update per window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.trainer.faults import NoData
+from gputune_tui.trainer.loader import move_batch
+from gputune_tui.trainer.precision import autocast, check_parameters, grad_scaler
+from gputune_tui.trainer.workload import LossResult
+
+Mark = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one window did."""
+
+    samples: int
+    """Counted over its micro-batches, not planned."""
+    micro_batches: int
+    skipped: bool
+    """The gradient scaler left the update out."""
+    loss: Tensor
+    """Mean loss of the window, weighted as its gradients are; 0-d, detached, on the device."""
+    gradient_norm: Tensor | None = None
+    """Global L2 norm of the gradients of that mean loss, when observed; 0-d."""
+
+
+class StepWorkload(Protocol):
+    """What a step needs of a workload (`workload.AdaptedWorkload`)."""
+
+    def loss(self, model: nn.Module, batch: Any) -> LossResult:
+        """Loss of one micro-batch and, where it knows, the count of items it is the mean of."""
+
+    def batch_size_of(self, batch: Any) -> int:
+        """Samples in a batch."""
+
+
+class TrainStep:
+    """Runs windows of up to `accumulation_steps` micro-batches, one optimizer update each.
+
+    A window's loss is the mean over its items where the workload counts them, else the mean of its micro-batches. The
+    number of items is known only at the window's end: gradients are summed under a guess (the first count times the
+    planned micro-batches) and corrected at the end where the guess was wrong, so that equal micro-batches cost nothing.
+    """
+
+    def __init__(
+        self,
+        workload: StepWorkload,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        settings: TrainSettings,
+        device: torch.device,
+    ) -> None:
+        check_parameters(settings.precision, model.parameters())
+        self._workload = workload
+        self._model = model
+        self._optimizer = optimizer
+        self._settings = settings
+        self._device = device
+        self._scaler = grad_scaler(settings.precision, device.type)
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._updated = False
+        optimizer.register_step_post_hook(self._note_update)
+
+    def run(self, window: Iterator[Any], mark: Mark | None = None, observe: bool = False) -> StepResult:
+        """Run one window.
+
+        Args:
+            window: host batches; the tail of an epoch may hold fewer than planned.
+            mark: called at the end of each phase: data_wait, copy, forward, backward, optimizer.
+            observe: also measure the gradients' norm.
+
+        Raises:
+            NoData: the window is empty.
+        """
+        self._optimizer.zero_grad(set_to_none=True)
+        total = WindowTotal(self._settings.accumulation_steps)
+        samples = 0
+        for batch in window:
+            if mark:
+                mark("data_wait")
+            samples += self._workload.batch_size_of(batch)
+            self._micro_batch(batch, total, mark)
+        if total.micro_batches == 0:
+            raise NoData("the loader gave no batch for an optimizer step")
+        if (factor := total.correction()) is not None:
+            torch._foreach_mul_([p.grad for p in self._parameters if p.grad is not None], factor)
+        norm = self._gradient_norm() if observe else None
+        skipped = self._update()
+        if mark:
+            mark("optimizer")
+        return StepResult(samples, total.micro_batches, skipped, total.mean_loss(), norm)
+
+    def _micro_batch(self, batch: Any, total: WindowTotal, mark: Mark | None) -> None:
+        settings = self._settings
+        batch = move_batch(batch, self._device, settings.pin_memory, settings.channels_last)
+        if mark:
+            mark("copy")
+        with autocast(settings.precision, self._device.type):
+            result = self._workload.loss(self._model, batch)
+        if mark:
+            mark("forward")
+        weighted = total.add(result)
+        (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()
+        if mark:
+            mark("backward")
+
+    def _update(self) -> bool:
+        """One optimizer step; True when the scaler left it out."""
+        self._updated = False
+        if self._scaler is None:
+            self._optimizer.step()
+            return False
+        before = self._scaler.get_scale()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        # A fused optimizer is always called and skips on the device: then only the lowered scale tells.
+        return not self._updated or self._scaler.get_scale() < before
+
+    def _note_update(self, *_: object) -> None:
+        self._updated = True
+
+    def _gradient_norm(self) -> Tensor:
+        if self._scaler is not None:
+            self._scaler.unscale_(self._optimizer)
+        norms = [torch.linalg.vector_norm(p.grad.detach()).float() for p in self._parameters if p.grad is not None]
+        return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+
+
+class WindowTotal:
+    """Sums a window's losses and items without waiting for the device."""
+
+    def __init__(self, planned: int) -> None:
+        self.micro_batches = 0
+        self._planned = planned
+        self._guess: int | Tensor | None = None
+        self._items: int | Tensor = 0
+        self._losses: list[Tensor] = []
+
+    def add(self, result: LossResult) -> Tensor:
+        """Add a micro-batch; returns the loss as it is to be differentiated."""
+        self.micro_batches += 1
+        items = 1 if result.items is None else result.items
+        self._items = self._items + items
+        if self._guess is None:
+            self._guess = items * self._planned
+        loss = result.loss
+        self._losses.append(loss.detach().float() * items if self._planned > 1 else loss.detach())
+        return loss if self._planned == 1 else loss * (items / self._guess)
+
+    def correction(self) -> float | Tensor | None:
+        """Factor for the gradients where the guess was not the total; None where it was."""
+        assert self._guess is not None
+        if self._planned == 1:
+            return None
+        if isinstance(self._items, Tensor) or isinstance(self._guess, Tensor):
+            return torch.as_tensor(self._guess / self._items)
+        return None if self._items == self._guess else self._guess / self._items
+
+    def mean_loss(self) -> Tensor:
+        """The window's mean loss."""
+        if self._planned == 1:
+            return self._losses[0]
+        return torch.stack(self._losses).sum() / self._items
+
+
+def to_channels_last(model: nn.Module) -> None:
+    """Give convolution weights the channels-last memory format."""
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch documents this form
+
+
+def batchnorm_note(model: nn.Module, settings: TrainSettings) -> str | None:
+    """The remark that accumulation is no large batch for BatchNorm; None where it does not apply."""
+    if settings.accumulation_steps > 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
+        return f"BatchNorm sees micro-batch {settings.micro_batch_size}"
+    return None
