@@ -1,0 +1,209 @@
+"""Compare two settings: several launches of each, their blocks taken in turn, until there is a verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from gputune_tui.domain.protocol import Finish, RunBlock
+from gputune_tui.domain.space import settings_for
+from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial
+from gputune_tui.engine.commands import Compare
+from gputune_tui.engine.events import Compared, EngineEvent, PairFinished, TrialFinished, TrialStarted
+from gputune_tui.engine.node import device_memory
+from gputune_tui.engine.running import Progress, Task
+from gputune_tui.engine.study_session import StudySession, TrialDraft
+from gputune_tui.ranking.leaderboard import leaderboard
+from gputune_tui.ranking.statistics import PairedLaunch, Ratio, verdict
+from gputune_tui.ranking.statistics import compare as compare_launches
+from gputune_tui.telemetry.host import host_limits
+from gputune_tui.trial.supervisor import TrialRun
+
+CONFIDENCE = 0.95
+LOOKS = (3, 5, 8)
+"""Numbers of launch pairs after which a verdict may be given. The error rate is shared among them (Bonferroni), so
+that looking more than once does not inflate it."""
+CYCLES = 4
+"""A B B A cycles of a pair: eight blocks of each."""
+TOGETHER_SHARE = 0.9
+"""Both arms stay resident when their peaks fit into this share of what is free."""
+
+
+class Arm:
+    """One of the two settings and its launches so far."""
+
+    def __init__(self, name: str, draft: TrialDraft) -> None:
+        self.name = name
+        self.draft = draft
+        self.launches: list[Launch] = []
+        self.failure: Failure | None = None
+        self.partial: MemoryPeaks | None = None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The largest peak seen."""
+        peaks = [p for launch in self.launches if (p := launch.memory.device_peak_bytes) is not None]
+        return max(peaks) if peaks else None
+
+
+def compare(session: StudySession, command: Compare) -> Task:
+    """Run pairs of launches until the verdict is faster, slower or tied, or the looks or the time are used up.
+
+    Raises:
+        UsageError: a setting contradicts the global batch.
+    """
+    opened = session.opened
+    kind, batch = opened.identity.environment.device_kind, opened.identity.global_batch_size
+    wanted = [settings_for(knobs, opened.baseline, batch, kind) for knobs in (command.a, command.b)]
+    began = time.monotonic()
+    arms = [Arm(name, session.begin(settings)) for name, settings in zip("AB", wanted, strict=True)]
+    result: Ratio | None = None
+    said = "undecided"
+    ended = False
+    pairs: list[PairedLaunch] = []
+    try:
+        for number, arm in enumerate(arms, 1):
+            yield TrialStarted(arm.draft.id, arm.draft.settings, number, 2, arm.name)
+        for pair in range(1, LOOKS[-1] + 1):
+            if command.max_time_s is not None and time.monotonic() - began > command.max_time_s:
+                break
+            yield from run_pair(session, arms, pair)
+            if any(arm.failure for arm in arms):
+                break
+            pairs.append(PairedLaunch(arms[0].launches[-1].blocks, arms[1].launches[-1].blocks))
+            result = shared_ratio(pairs)
+            said = verdict(result, command.margin_fraction) if pair in LOOKS else "undecided"
+            yield PairFinished(pair, *_figures(result), said)
+            if said != "undecided":
+                break
+        ended = True
+        trials = [_end(session, arm) for arm in arms]
+    finally:
+        if not ended:
+            for arm in arms:
+                arm.failure = arm.failure or Failure(FailureReason.KILLED, "interrupted")
+                _end(session, arm)
+    for number, trial in enumerate(trials, 1):
+        yield TrialFinished(trial, number, 2, None)
+    yield Compared(
+        trials[0],
+        trials[1],
+        *_figures(result),
+        CONFIDENCE,
+        said,
+        launches=sum(len(arm.launches) for arm in arms),
+        pairs=len(pairs),
+        flags=comparison_flags(session, trials),
+    )
+
+
+def shared_ratio(pairs: list[PairedLaunch]) -> Ratio | None:
+    """The ratio with an interval that holds at every look together with 95 %."""
+    found = compare_launches(pairs, 1 - (1 - CONFIDENCE) / len(LOOKS))
+    return None if found is None else Ratio(found.value, found.low, found.high, CONFIDENCE)
+
+
+def run_pair(session: StudySession, arms: list[Arm], pair: int) -> Generator[EngineEvent | None, None, None]:
+    """One launch of each arm. The order of starting alternates from pair to pair."""
+    order = arms if pair % 2 else arms[::-1]
+    if fit_together(session, arms):
+        yield from _resident(session, order, pair)
+    else:
+        for arm in order:
+            yield from _alone(session, arm, pair)
+            if arm.failure is not None:
+                return
+
+
+def fit_together(session: StudySession, arms: list[Arm]) -> bool:
+    """True when both arms may be resident at once: their peaks, where measured, else their budgets."""
+    free = device_memory(session.opened.device, host_limits())[1]
+    budget = session.opened.budget.device_bytes
+    wanted = sum(arm.peak_bytes or budget for arm in arms)
+    return free is not None and wanted <= free * TOGETHER_SHARE
+
+
+def _start(session: StudySession, arm: Arm, pair: int) -> TrialRun:
+    directory: Path = arm.draft.directory / f"launch{pair}"
+    job = session.opened.job(arm.draft.settings, session.fixed_overhead_bytes, paced=True)
+    is_command = bool(job.workload.command)
+    return TrialRun(session.launcher.launch(job, directory), session.opened.limits, is_command)
+
+
+def _resident(session: StudySession, order: list[Arm], pair: int) -> Generator[EngineEvent | None, None, None]:
+    """Both arms warmed up and waiting; blocks are taken A B B A."""
+    runs: list[TrialRun] = []
+    try:
+        for arm in order:
+            runs.append(_start(session, arm, pair))
+            yield from _until_ready(arm, runs[-1])
+        if all(not run.finished for run in runs):
+            for _ in range(CYCLES):
+                for index in (0, 1, 1, 0):
+                    runs[index].order(RunBlock())
+                    yield from _until_ready(order[index], runs[index], blocks=len(runs[index].seen.blocks) + 1)
+        for run in runs:
+            run.order(Finish())
+        for arm, run in zip(order, runs, strict=True):
+            yield from _finish(session, arm, run)
+    finally:
+        for run in runs:
+            run.close()
+
+
+def _alone(session: StudySession, arm: Arm, pair: int) -> Generator[EngineEvent | None, None, None]:
+    """One arm after the other, where both do not fit: the launches alternate instead of the blocks."""
+    run = _start(session, arm, pair)
+    try:
+        yield from _until_ready(arm, run)
+        for _ in range(2 * CYCLES):
+            run.order(RunBlock())
+            yield from _until_ready(arm, run, blocks=len(run.seen.blocks) + 1)
+        run.order(Finish())
+        yield from _finish(session, arm, run)
+    finally:
+        run.close()
+
+
+def _until_ready(arm: Arm, run: TrialRun, blocks: int = 0) -> Generator[EngineEvent | None, None, None]:
+    progress = Progress(arm.draft.id)
+    while not run.finished and not (run.seen.phase == "ready" and len(run.seen.blocks) >= blocks):
+        yield from progress.of(run.poll())
+        yield None
+
+
+def _finish(session: StudySession, arm: Arm, run: TrialRun) -> Generator[EngineEvent | None, None, None]:
+    while not run.finished:
+        run.poll()
+        yield None
+    session.take_overhead(run)
+    if run.failure is not None:
+        arm.failure, arm.partial = run.failure, run.seen.memory
+    else:
+        arm.launches.append(run.seen.launch())
+
+
+def _end(session: StudySession, arm: Arm) -> Trial:
+    return session.end(arm.draft, () if arm.failure else arm.launches, arm.failure, arm.partial)
+
+
+def _figures(result: Ratio | None) -> tuple[float | None, float | None, float | None]:
+    return (None, None, None) if result is None else (result.value, result.low, result.high)
+
+
+def comparison_flags(session: StudySession, trials: list[Trial]) -> tuple[str, ...]:
+    """Remarks of either arm, failures and the guard's word on B against A."""
+    flags: list[str] = []
+    for name, trial in zip("AB", trials, strict=True):
+        if trial.failure is not None:
+            flags.append(f"{name} failed: {trial.failure.reason.value}: {trial.failure.message}")
+        flags += [f"{name}: {note}" for note in dict.fromkeys(n for launch in trial.launches for n in launch.notes)]
+    rows = leaderboard(trials, session.opened.budget, trials[0].settings).rows
+    flags += [
+        f"{name}: {row.disqualified}"
+        for row in rows
+        for name, trial in zip("AB", trials, strict=True)
+        if row.trial is trial and row.disqualified
+    ]
+    return tuple(flags)

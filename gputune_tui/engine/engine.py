@@ -1,0 +1,77 @@
+"""The engine: one command at a time, events out. It does the same in-process and as a child of the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+from gputune_tui.domain.space import settings_for
+from gputune_tui.engine.commands import Command, Compare, RunSettings, RunTrial, Search, StudyConfig
+from gputune_tui.engine.comparing import compare
+from gputune_tui.engine.events import EngineEvent
+from gputune_tui.engine.opening import open_workload
+from gputune_tui.engine.running import Task
+from gputune_tui.engine.searching import search
+from gputune_tui.engine.study_session import StudySession, open_session
+from gputune_tui.store.places import default_study_path
+from gputune_tui.trial.launcher import Launcher, LocalLauncher
+from gputune_tui.trial.supervisor import become_subreaper
+
+
+class Engine:
+    """Opens a study and carries out commands on it.
+
+    `open` and `handle` are generators: every item is an event, or None as a tick on which the caller may look at its
+    own inbox and close the generator. Closing ends what runs, stores it as interrupted, and leaves no process.
+    """
+
+    def __init__(self, launcher: Launcher | None = None) -> None:
+        self._launcher = launcher or LocalLauncher()
+        self._session: StudySession | None = None
+        become_subreaper()
+
+    @property
+    def session(self) -> StudySession:
+        """The open study."""
+        assert self._session is not None, "open a study first"
+        return self._session
+
+    @property
+    def is_open(self) -> bool:
+        """True once a study is open."""
+        return self._session is not None
+
+    def open(self, config: StudyConfig) -> Generator[EngineEvent | None, None, None]:
+        """Read the workload and open its study.
+
+        Raises:
+            GputuneError: whatever is wrong with the workload, the device, the budget or the study, in one sentence.
+        """
+        opened = yield from open_workload(config, self._launcher)
+        device = opened.identity.environment.device
+        path = Path(config.study) if config.study else default_study_path(config.workload, device)
+        self._session = open_session(opened, path.absolute(), self._launcher)
+        yield self._session.opening_event()
+
+    def handle(self, command: Command) -> Task:
+        """Carry out one command."""
+        if isinstance(command, Search):
+            return search(self.session, command)
+        if isinstance(command, Compare):
+            return compare(self.session, command)
+        return self._run_one(command)
+
+    def _run_one(self, command: RunTrial | RunSettings) -> Task:
+        session = self.session
+        if isinstance(command, RunSettings):
+            settings = command.settings
+        else:
+            identity = session.opened.identity
+            kind = identity.environment.device_kind
+            settings = settings_for(command.knobs, session.opened.baseline, identity.global_batch_size, kind)
+        yield from session.run(settings, 1, 1, command.launches)
+
+    def close(self) -> None:
+        """Close the study."""
+        if self._session is not None:
+            self._session.close()

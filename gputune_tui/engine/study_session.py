@@ -1,0 +1,186 @@
+"""An open study: its trials, its journal, and the way a setting becomes a stored trial."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial, TrialState
+from gputune_tui.engine.events import EngineEvent, StudyOpened, TrialFinished, TrialStarted
+from gputune_tui.engine.opening import Opened
+from gputune_tui.engine.running import run_to_end
+from gputune_tui.ranking.leaderboard import Leaderboard, leaderboard
+from gputune_tui.store.reading import StudyContents, finished_trial, identity_changes, read_study
+from gputune_tui.store.records import GenerationOpened, OverheadMeasured, Record, TrialBegan, TrialEnded
+from gputune_tui.store.writing import StudyWriter
+from gputune_tui.trial.launcher import Launcher
+from gputune_tui.trial.supervisor import TrialRun
+
+
+@dataclass
+class TrialDraft:
+    """A trial that has begun."""
+
+    id: int
+    directory: Path
+    settings: TrainSettings
+    began: float = field(default_factory=time.monotonic)
+    started_at: float = field(default_factory=time.time)
+
+
+class StudySession:
+    """The study that a command works on."""
+
+    def __init__(self, opened: Opened, path: Path, contents: StudyContents, launcher: Launcher) -> None:
+        self.opened = opened
+        self.path = path
+        self.launcher = launcher
+        self.reference: TrainSettings | None = None
+        """What ratios and the guard compare with; set by the command."""
+        known = contents.generation_of(opened.identity)
+        self.generation = known.number if known else len(contents.generations) + 1
+        self._is_current = known is not None and known is contents.current
+        self._contents = contents
+        self._trials = {trial.id: trial for trial in known.trials} if known else {}
+        self._writer = StudyWriter(path, contents.records)
+        self._next_id = contents.next_trial_id
+        self._announced = False
+        self.fixed_overhead_bytes = known.fixed_overhead_bytes if known else None
+        self._durations_s: list[float] = []
+
+    @property
+    def trials(self) -> list[Trial]:
+        """The trials of this generation, by id."""
+        return [trial for _, trial in sorted(self._trials.items())]
+
+    def board(self) -> Leaderboard:
+        """The leaderboard under this command's budget."""
+        return leaderboard(self.trials, self.opened.budget, self.reference)
+
+    def opening_event(self) -> StudyOpened:
+        """What to tell when the study is open."""
+        notes = list(self.opened.notes)
+        notes += self._contents.problems
+        current = self._contents.current
+        if not self._is_current and current is not None:
+            changes = ", ".join(identity_changes(current.identity, self.opened.identity))
+            notes.append(f"generation {self.generation} of this study begins: {changes} changed; old trials are kept")
+        for writer in self._contents.other_writers:
+            notes.append(
+                f"another gputune-tui (pid {writer.pid} on {writer.host}) works on this study; "
+                "measuring at the same time on one device makes both slower"
+            )
+        finished = sum(self.finished(trial.settings) is trial for trial in self.trials)
+        return StudyOpened(
+            str(self.path), self.opened.identity, self.generation, self.opened.budget, finished, tuple(notes)
+        )
+
+    def finished(self, settings: TrainSettings) -> Trial | None:
+        """The trial that makes running these settings again needless."""
+        return finished_trial(self.trials, settings, self.opened.budget.device_bytes)
+
+    def begin(self, settings: TrainSettings) -> TrialDraft:
+        """Claim an id and write down that the trial begins.
+
+        Raises:
+            StoreWriteError: the study cannot be written; nothing was launched.
+        """
+        identity = self.opened.identity
+        if not self._announced:
+            self._append(GenerationOpened(self.generation, identity, time.time()))
+            self._announced = True
+        trial_id, directory = self._writer.claim_trial_id(self._next_id)
+        self._next_id = trial_id + 1
+        draft = TrialDraft(trial_id, directory, settings)
+        budget = self.opened.budget.device_bytes
+        self._append(TrialBegan(self.generation, trial_id, settings, budget, draft.started_at))
+        return draft
+
+    def end(
+        self,
+        draft: TrialDraft,
+        launches: Sequence[Launch],
+        failure: Failure | None = None,
+        partial: MemoryPeaks | None = None,
+    ) -> Trial:
+        """Write down how the trial ended.
+
+        Raises:
+            StoreWriteError: it is in memory alone; it is written with the next record that can be.
+        """
+        trial = Trial(
+            id=draft.id,
+            settings=draft.settings,
+            state=TrialState.COMPLETE if failure is None else TrialState.FAIL,
+            failure=failure,
+            launches=tuple(launches),
+            partial_memory=partial,
+            budget_bytes=self.opened.budget.device_bytes,
+            started_at=draft.started_at,
+            elapsed_s=time.monotonic() - draft.began,
+        )
+        self._trials[trial.id] = trial
+        self._durations_s.append(time.monotonic() - draft.began)
+        self._append(TrialEnded(self.generation, trial))
+        return trial
+
+    def take_overhead(self, run: TrialRun) -> None:
+        """Keep the fixed overhead that the first trial of the study measured."""
+        measured = run.seen.fixed_overhead_bytes
+        if self.fixed_overhead_bytes is None and measured is not None:
+            self.fixed_overhead_bytes = measured
+            self._append(OverheadMeasured(self.generation, measured))
+
+    def run(
+        self, settings: TrainSettings, number: int, total: int | None, launches: int = 1
+    ) -> Generator[EngineEvent | None, None, Trial]:
+        """Run one trial to its end, of one or more launches, and store it. Closing it stores it as interrupted."""
+        draft = self.begin(settings)
+        yield TrialStarted(draft.id, settings, number, total)
+        done: list[Launch] = []
+        failure: Failure | None = Failure(FailureReason.KILLED, "interrupted", str(draft.directory / "log.txt"))
+        partial: MemoryPeaks | None = None
+        ended = False
+        try:
+            for index in range(launches):
+                directory = draft.directory if index == 0 else draft.directory / f"launch{index + 1}"
+                job = self.opened.job(settings, self.fixed_overhead_bytes)
+                run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, draft.id)
+                self.take_overhead(run)
+                failure = run.failure
+                if failure is not None:
+                    partial = run.seen.memory
+                    break
+                done.append(run.seen.launch())
+            ended = True
+            trial = self.end(draft, done if failure is None else (), failure, partial)
+        finally:
+            if not ended:
+                self.end(draft, (), failure, partial)
+        yield TrialFinished(trial, number, total, self.remaining_s(number, total))
+        return trial
+
+    def remaining_s(self, number: int, total: int | None) -> float | None:
+        """Estimated time for the trials of this command that are left."""
+        if total is None or not self._durations_s or number >= total:
+            return None
+        return (total - number) * sum(self._durations_s) / len(self._durations_s)
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._writer.close()
+
+    def _append(self, record: Record) -> None:
+        self._writer.append(record)
+
+
+def open_session(opened: Opened, path: Path, launcher: Launcher) -> StudySession:
+    """Read what is in the study and open it for this identity.
+
+    Raises:
+        StudyError: it is damaged or no study.
+    """
+    return StudySession(opened, path, read_study(path), launcher)
