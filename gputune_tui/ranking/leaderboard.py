@@ -1,0 +1,182 @@
+"""Rank the trials of a study: who fits, who computes the right thing, who is fastest, and who is tied with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.domain.study import MemoryBudget
+from gputune_tui.domain.trial import Launch, MemoryPeaks, StepBreakdown, Trial, TrialState
+from gputune_tui.ranking.feasibility import is_feasible
+from gputune_tui.ranking.guard import compare_guard
+from gputune_tui.ranking.statistics import StepTime, Throughput, separated, step_time, throughput
+
+_STATE_ORDER = (TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trial and what it is worth."""
+
+    trial: Trial
+    throughput: Throughput | None
+    step_time: StepTime | None
+    breakdown: StepBreakdown | None
+    """Of the launch with the median throughput."""
+    memory: MemoryPeaks | None
+    feasible: bool | None
+    disqualified: str | None
+    """Why a trial that ended well has no rank, apart from the budget."""
+    guard: str
+    """Verdict of the guard: "passed", "baseline", "not checked", or the reason to disqualify."""
+    rank: int | None
+    tied_with_best: bool
+    """True where the trial has a rank and is not separated from the fastest, the fastest itself included."""
+    flags: tuple[str, ...]
+    ratio_to_reference: float | None
+    """Throughput over that of the reference setting."""
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Rows: by rank, then the other COMPLETE trials, then FAIL, PRUNED, RUNNING and WAITING by id."""
+
+    rows: tuple[Row, ...]
+    best: Row | None
+    """Rank 1."""
+
+    def row(self, trial_id: int) -> Row | None:
+        """The row of that trial."""
+        return next((row for row in self.rows if row.trial.id == trial_id), None)
+
+
+def leaderboard(
+    trials: Iterable[Trial], budget: MemoryBudget, reference: TrainSettings | None, confidence: float = 0.95
+) -> Leaderboard:
+    """Rank trials of distinct ids; the order in which they come makes no difference.
+
+    Args:
+        trials: all trials of one generation.
+        budget: feasibility is decided for this one, whatever the trials ran under.
+        reference: the setting that guard and ratios compare with; None compares with nothing.
+        confidence: of the intervals and of the ties.
+    """
+    ordered = sorted(trials, key=lambda trial: trial.id)
+    baseline = next((t for t in ordered if t.settings == reference and t.state is TrialState.COMPLETE), None)
+    rows = _with_ranks([_row(trial, budget, baseline, confidence) for trial in ordered])
+    rows.sort(key=_row_order)
+    return Leaderboard(tuple(rows), next((row for row in rows if row.rank == 1), None))
+
+
+def _row(trial: Trial, budget: MemoryBudget, baseline: Trial | None, confidence: float) -> Row:
+    complete = trial.state is TrialState.COMPLETE
+    measured = throughput(trial.launches, confidence)
+    guard = _guard_verdict(trial, baseline)
+    disqualified = None if not complete or guard in _GUARD_PASSES else guard
+    if complete and disqualified is None and measured is None:
+        disqualified = "no timed block can be used: too few samples"
+    base = throughput(baseline.launches, confidence) if baseline else None
+    return Row(
+        trial=trial,
+        throughput=measured,
+        step_time=step_time(trial.launches),
+        breakdown=_median_breakdown(trial.launches),
+        memory=trial.memory,
+        feasible=is_feasible(trial, budget),
+        disqualified=disqualified,
+        guard=guard,
+        rank=None,
+        tied_with_best=False,
+        flags=_flags(trial),
+        ratio_to_reference=measured.value / base.value if measured and base else None,
+    )
+
+
+_GUARD_PASSES = ("passed", "baseline", "not checked")
+
+
+def _guard_verdict(trial: Trial, baseline: Trial | None) -> str:
+    records = [launch.guard for launch in trial.launches if launch.guard is not None]
+    expected = (
+        next((launch.guard for launch in baseline.launches if launch.guard is not None), None) if baseline else None
+    )
+    if not records:
+        return "not checked"
+    batchnorm = any(note.startswith("BatchNorm") for launch in trial.launches for note in launch.notes)
+    settings = baseline.settings if baseline else None
+    for record in records:
+        reason = compare_guard(record, expected, trial.settings, settings, batchnorm)
+        if reason is not None:
+            return reason
+    if baseline is not None and trial.id == baseline.id:
+        return "baseline"
+    return "passed" if expected is not None else "not checked"
+
+
+def _median_breakdown(launches: tuple[Launch, ...]) -> StepBreakdown | None:
+    told: list[tuple[float, StepBreakdown]] = []
+    for launch in launches:
+        if launch.breakdown is not None:
+            measured = throughput([launch])
+            told.append((measured.value if measured else 0.0, launch.breakdown))
+    told.sort(key=lambda pair: pair[0])
+    return told[(len(told) - 1) // 2][1] if told else None
+
+
+def _flags(trial: Trial) -> tuple[str, ...]:
+    flags = list(dict.fromkeys(note for launch in trial.launches for note in launch.notes))
+    skipped = sum(launch.guard.skipped_steps for launch in trial.launches if launch.guard is not None)
+    if skipped:
+        flags.append(f"{skipped} {'step' if skipped == 1 else 'steps'} skipped by the gradient scaler")
+    retries = trial.memory.alloc_retries if trial.memory else None
+    if retries:
+        flags.append(f"fits, but thrashing: {retries} allocator {'retry' if retries == 1 else 'retries'}")
+    return tuple(flags)
+
+
+def _with_ranks(rows: list[Row]) -> list[Row]:
+    eligible = [
+        row
+        for row in rows
+        if row.trial.state is TrialState.COMPLETE and row.feasible and row.disqualified is None and row.throughput
+    ]
+    if not eligible:
+        return rows
+    fastest = min(eligible, key=lambda row: (-_speed(row), *_thrift(row)))
+    tied = [row for row in eligible if row is fastest or not _separated(row, fastest)]
+    tied_ids = {row.trial.id for row in tied}
+    rest = [row for row in eligible if row.trial.id not in tied_ids]
+    tied.sort(key=lambda row: (*_thrift(row)[:2], -_speed(row), row.trial.id))
+    rest.sort(key=lambda row: (-_speed(row), *_thrift(row)))
+    ranks = {row.trial.id: number for number, row in enumerate(tied + rest, start=1)}
+    return [
+        replace(row, rank=ranks.get(row.trial.id), tied_with_best=row.trial.id in tied_ids) for row in rows
+    ]  # fmt: skip
+
+
+def _separated(row: Row, fastest: Row) -> bool:
+    return row.throughput is None or fastest.throughput is None or separated(row.throughput, fastest.throughput)
+
+
+def _speed(row: Row) -> float:
+    """Throughput as a number to sort by; unknown comes last."""
+    return row.throughput.value if row.throughput else -math.inf
+
+
+def _thrift(row: Row) -> tuple[float, int, int]:
+    """Memory, then workers, then id: what is better at equal speed."""
+    peak = row.memory.device_peak_bytes if row.memory else None
+    return (math.inf if peak is None else peak, row.trial.settings.num_workers, row.trial.id)
+
+
+def _row_order(row: Row) -> tuple[float, int, float, int]:
+    """By rank; without one by state, COMPLETE trials by throughput and the others by id."""
+    complete = row.trial.state is TrialState.COMPLETE
+    return (
+        math.inf if row.rank is None else row.rank,
+        _STATE_ORDER.index(row.trial.state),
+        -_speed(row) if complete else 0.0,
+        row.trial.id,
+    )

@@ -1,0 +1,213 @@
+"""Throughput, step time and A/B ratios from timed blocks, with intervals that hold block and launch noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, variance
+from typing import Literal
+
+from gputune_tui.domain.trial import Block, Launch
+from gputune_tui.ranking.student import t_quantile
+
+Verdict = Literal["faster", "slower", "tied", "undecided"]
+
+LAUNCH_PRIOR_SD = 0.035
+"""Standard deviation of log throughput between launches of one setting: two launches differ by about 5 %, which is
+sqrt(2) times this (shared/research trial_engine.md section 4)."""
+LAUNCH_PRIOR_DF = 4
+"""How many launches' worth of evidence that prior stands for: a few launches of one's own outweigh it."""
+PAIR_PRIOR_SD = 0.05
+"""The same for the log ratio of two launches that run side by side: each brings a launch offset of its own."""
+PAIR_PRIOR_DF = 3
+"""Weaker than for single launches: interleaving takes out a part of the noise that differs between machines."""
+_MAX_LOG = 700.0
+"""Just under the largest exponent of a float: absurd block times must not overflow."""
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Samples per second of a setting over all ranks, with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+    launches: int
+    blocks: int
+    """Timed blocks that count."""
+    steps: int
+    """Optimizer steps in these blocks."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds per optimizer step over all timed steps."""
+
+    median_s: float
+    p95_s: float
+
+
+@dataclass(frozen=True)
+class PairedLaunch:
+    """Blocks of two launches that ran side by side in the order A B B A, A B B A, ..."""
+
+    a: tuple[Block, ...]
+    """A's blocks in the order in which they ran: two of each cycle."""
+    b: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Throughput of B over that of A, with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float
+
+
+def throughput(launches: Sequence[Launch], confidence: float = 0.95) -> Throughput | None:
+    """Geometric mean of the launches' median block throughputs; None where no block counts.
+
+    The interval is that of a moderated t statistic on the launches' log medians: their variance is pooled with a
+    prior (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, article 3), so that even
+    one launch has an interval, as wide as launches usually differ.
+    """
+    used = [blocks for launch in launches if (blocks := _valid(launch.blocks))]
+    if not used:
+        return None
+    logs = [[_log_rate(block) for block in blocks] for blocks in used]
+    centre, error, df = _moderated(
+        [median(values) for values in logs],
+        [_variance_of_median(values) for values in logs],
+        LAUNCH_PRIOR_SD,
+        LAUNCH_PRIOR_DF,
+    )
+    low, value, high = _interval(centre, error, df, confidence)
+    blocks = [block for launch in used for block in launch]
+    return Throughput(value, low, high, confidence, len(used), len(blocks), sum(block.steps for block in blocks))
+
+
+def step_time(launches: Sequence[Launch]) -> StepTime | None:
+    """Median and 95th percentile over the steps of all launches; None where there is none."""
+    times = sorted(t for launch in launches for t in launch.step_times_s if math.isfinite(t) and t > 0)
+    if not times:
+        return None
+    return StepTime(_percentile(times, 0.5), _percentile(times, 0.95))
+
+
+def compare(pairs: Sequence[PairedLaunch], confidence: float = 0.95) -> Ratio | None:
+    """B against A over pairs of interleaved launches; None where no cycle counts.
+
+    Within a cycle A B B A a steady drift cancels out. A pair's log ratio is the median over its cycles; over the
+    pairs the interval is that of a moderated paired t (see `throughput`), because more cycles of one pair never
+    remove the offset of its two launches.
+    """
+    cycles = [ratios for pair in pairs if (ratios := _cycle_log_ratios(pair))]
+    if not cycles:
+        return None
+    centre, error, df = _moderated(
+        [median(values) for values in cycles],
+        [_variance_of_median(values) for values in cycles],
+        PAIR_PRIOR_SD,
+        PAIR_PRIOR_DF,
+    )
+    low, value, high = _interval(centre, error, df, confidence)
+    return Ratio(value, low, high, confidence)
+
+
+def verdict(ratio: Ratio | None, margin_fraction: float) -> Verdict:
+    """B against A: "tied" where the whole interval lies between 1 / (1 + margin) and 1 + margin.
+
+    A difference that is certain yet within the margin is a tie too: it is too small to matter.
+    """
+    if ratio is None:
+        return "undecided"
+    if ratio.low >= 1 / (1 + margin_fraction) and ratio.high <= 1 + margin_fraction:
+        return "tied"
+    if ratio.low > 1:
+        return "faster"
+    return "slower" if ratio.high < 1 else "undecided"
+
+
+def separated(a: Throughput, b: Throughput) -> bool:
+    """True where the interval of the log difference of two independently launched settings leaves out zero.
+
+    Welch's interval: the variances add, the degrees of freedom follow Satterthwaite, rounded down.
+    """
+    parts = [(_standard_error(t) ** 2, _throughput_df(t)) for t in (a, b)]
+    total = sum(square for square, _ in parts)
+    df = total**2 / sum(square**2 / df for square, df in parts)
+    width = t_quantile(a.confidence, max(1, math.floor(df))) * math.sqrt(total)
+    return abs(math.log(a.value) - math.log(b.value)) > width
+
+
+def _throughput_df(value: Throughput) -> int:
+    return LAUNCH_PRIOR_DF + value.launches - 1
+
+
+def _standard_error(value: Throughput) -> float:
+    """Standard error of log throughput, from the interval that was made of it."""
+    half_width = (math.log(value.high) - math.log(value.low)) / 2
+    return half_width / t_quantile(value.confidence, _throughput_df(value))
+
+
+def _moderated(
+    centres: Sequence[float], variances_within: Sequence[float], prior_sd: float, prior_df: int
+) -> tuple[float, float, int]:
+    """Mean, its standard error and degrees of freedom for launch (or pair) centres with a prior variance.
+
+    One centre alone shows nothing of how launches spread: its own block noise comes on top of the prior. The spread
+    of several holds their block noise already, so that the larger of the two counts.
+    """
+    mean, number = fmean(centres), len(centres)
+    df = prior_df + number - 1
+    spread = (prior_df * prior_sd**2 + sum((centre - mean) ** 2 for centre in centres)) / df
+    within = fmean(variances_within)
+    square = spread + within if number == 1 else max(spread, within) / number
+    return mean, math.sqrt(square), df
+
+
+def _interval(centre: float, error: float, df: int, confidence: float) -> tuple[float, float, float]:
+    width = t_quantile(confidence, df) * error
+    low, value, high = (
+        math.exp(max(-_MAX_LOG, min(_MAX_LOG, log))) for log in (centre - width, centre, centre + width)
+    )
+    return low, value, high
+
+
+def _variance_of_median(values: Sequence[float]) -> float:
+    """Variance of the median of `values`: pi/2 times that of the mean (the asymptotic figure for normal noise)."""
+    return math.pi / 2 * variance(values) / len(values) if len(values) > 1 else 0.0
+
+
+def _counts(block: Block) -> bool:
+    return block.samples > 0 and math.isfinite(block.elapsed_s) and block.elapsed_s > 0
+
+
+def _valid(blocks: Iterable[Block]) -> list[Block]:
+    return [block for block in blocks if _counts(block)]
+
+
+def _log_rate(block: Block) -> float:
+    return math.log(block.samples) - math.log(block.elapsed_s)
+
+
+def _cycle_log_ratios(pair: PairedLaunch) -> list[float]:
+    """Log ratio of each whole cycle; of a pair that ended before its first cycle was over, of what there is."""
+    length = min(len(pair.a), len(pair.b))
+    whole = [(pair.a[i : i + 2], pair.b[i : i + 2]) for i in range(0, length - 1, 2)]
+    cycles = whole or [(pair.a[:1], pair.b[:1])]
+    return [
+        fmean(map(_log_rate, b)) - fmean(map(_log_rate, a)) for a, b in cycles if a and b and all(map(_counts, a + b))
+    ]
+
+
+def _percentile(ordered: Sequence[float], fraction: float) -> float:
+    """Percentile of sorted values with linear interpolation between neighbours."""
+    place = fraction * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
