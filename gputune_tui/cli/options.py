@@ -47,35 +47,15 @@ def json_option(command: F) -> F:
     )(command)
 
 
-def study_config(workload: Sequence[str], given: dict[str, Any]) -> StudyConfig:
-    """The configuration of a workload as typed and the shared options.
+def study_config(command: Sequence[str] | None, given: dict[str, Any]) -> StudyConfig:
+    """The configuration of a workload, or of the command after `--`, and the shared options.
 
     Raises:
         UsageError: no workload, or an option that cannot be read.
     """
-    is_command = bool(given.pop("is_command", False))
-    if not workload:
-        raise UsageError(
-            "no workload given; name one (gputune-tui workloads lists them), a file ./train.py, or a command after --"
-        )
-    if len(workload) > 1 and not is_command:
-        raise UsageError(f"unexpected {workload[1]!r}; a command as workload goes after --")
-    reference = WorkloadRef(
-        name=" ".join(workload) if is_command else workload[0],
-        options=read_workload_options(given["options"]),
-        command=tuple(workload) if is_command else (),
-        samples_per_step=given["samples_per_step"],
-    )
-    if is_command and reference.options:
-        raise UsageError("-D is for workloads; give a command its options in the command itself")
-    if is_command and given["global_batch"] is None:
-        raise UsageError(
-            "a command needs --global-batch N (samples of one optimizer step), so that {micro_batch_size} and "
-            "{accumulation_steps} can be filled in and samples counted"
-        )
     timeout = given["trial_timeout"]
     return StudyConfig(
-        workload=reference,
+        workload=_workload(command, given),
         device=given["device"],
         budget=given["budget"],
         host_budget=given["host_budget"],
@@ -87,6 +67,31 @@ def study_config(workload: Sequence[str], given: dict[str, Any]) -> StudyConfig:
         stall_timeout_s=parse_duration(given["stall_timeout"]),
         trial_timeout_s=None if timeout is None else parse_duration(timeout),
     )
+
+
+def _workload(command: Sequence[str] | None, given: dict[str, Any]) -> WorkloadRef:
+    names: Sequence[str] = given["workload"]
+    if command is None:
+        if not names:
+            raise UsageError(
+                "no workload given; name one (gputune-tui workloads lists them), a file ./train.py, "
+                "or a command after --"
+            )
+        if len(names) > 1:
+            raise UsageError(f"unexpected {names[1]!r}; a command as workload goes after --")
+        return WorkloadRef(names[0], read_workload_options(given["options"]))
+    if names:
+        raise UsageError(f"both a workload ({names[0]}) and a command after -- are given; choose one")
+    if not command:
+        raise UsageError("nothing follows --; write for example -- python train.py --bs {micro_batch_size}")
+    if given["options"]:
+        raise UsageError("-D is for workloads; give a command its options in the command itself")
+    if given["global_batch"] is None:
+        raise UsageError(
+            "a command needs --global-batch N (samples of one optimizer step), so that {micro_batch_size} and "
+            "{accumulation_steps} can be filled in and samples counted"
+        )
+    return WorkloadRef(" ".join(command), command=tuple(command), samples_per_step=given["samples_per_step"])
 
 
 def read_workload_options(pairs: Sequence[str]) -> dict[str, str]:

@@ -142,7 +142,8 @@ def outcome_text(trial: Trial) -> str:
         peak = bytes_text(memory.device_peak_bytes if memory else None)
         if speed is None:
             return f"complete, peak {peak}"
-        return f"{three_digits(speed.value)} samples/s ({three_digits(speed.low)} to {three_digits(speed.high)}), peak {peak}"
+        interval = f"{three_digits(speed.low)} to {three_digits(speed.high)}"
+        return f"{three_digits(speed.value)} samples/s ({interval}), peak {peak}"
     failure = trial.failure
     return f"{failure.reason.value}: {failure.message}" if failure else trial.state.value
 

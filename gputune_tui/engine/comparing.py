@@ -15,7 +15,7 @@ from gputune_tui.engine.node import device_memory
 from gputune_tui.engine.running import Progress, Task
 from gputune_tui.engine.study_session import StudySession, TrialDraft
 from gputune_tui.ranking.leaderboard import leaderboard
-from gputune_tui.ranking.statistics import PairedLaunch, Ratio, verdict
+from gputune_tui.ranking.statistics import PairedLaunch, Ratio, Verdict, verdict
 from gputune_tui.ranking.statistics import compare as compare_launches
 from gputune_tui.telemetry.host import host_limits
 from gputune_tui.trial.supervisor import TrialRun
@@ -59,7 +59,7 @@ def compare(session: StudySession, command: Compare) -> Task:
     began = time.monotonic()
     arms = [Arm(name, session.begin(settings)) for name, settings in zip("AB", wanted, strict=True)]
     result: Ratio | None = None
-    said = "undecided"
+    said: Verdict = "undecided"
     ended = False
     pairs: list[PairedLaunch] = []
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity
 from gputune_tui.domain.trial import Trial
+from gputune_tui.ranking.statistics import Verdict
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class PairFinished:
     ratio: float | None
     low: float | None
     high: float | None
-    verdict: str
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Compared:
     low: float | None
     high: float | None
     confidence: float
-    verdict: str
+    verdict: Verdict
     launches: int
     pairs: int
     flags: tuple[str, ...] = ()

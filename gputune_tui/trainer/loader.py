@@ -83,7 +83,7 @@ class Batches:
         return True, batch
 
     def _check_first(self, batch: Any) -> None:
-        """The first batch tells whether the workload's own loader obeys the batch knob and whether workers have room."""
+        """The first batch tells whether the workload's loader obeys the batch knob and its workers have room."""
         self._checked = True
         size, wanted = self._batch_size_of(batch), self._settings.micro_batch_size
         length = _length(getattr(self._loader, "dataset", None))

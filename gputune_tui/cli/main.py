@@ -1,0 +1,127 @@
+"""The sub-commands in one place; each body lies in a module of its own and is imported when it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gputune_tui import __version__
+from gputune_tui.cli.options import json_option, study_options
+
+
+class Commands(click.Group):
+    """Names an unknown sub-command in the user's terms."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with a message that says what there is."""
+        if args and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(
+                f"there is no command {args[0]!r}; commands are {', '.join(self.list_commands(ctx))}. "
+                f"To tune a workload: gputune-tui tune {args[0]}"
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gputune-tui")
+def gputune() -> None:
+    """Find the training settings that run fastest within a memory budget, by short isolated trial runs.
+
+    WORKLOAD is a built-in name, ./file.py[:Class] or package.module:Class. A command can take its place after --.
+    Exit codes: 0 done, 2 usage, 3 nothing fits, 4 the workload fails, 5 not possible here, 6 verify disagrees.
+    """
+
+
+@gputune.command()
+@click.argument("workload", nargs=-1)
+@click.option("--space", metavar='"K=V1,V2;..."', help="Values to try. Default: printed before the first trial.")
+@click.option(
+    "--sampler", type=click.Choice(["grid", "random"]), default="grid", show_default=True, help="Order of the settings."
+)
+@click.option("--max-time", metavar="TIME", help="Start no further trial after this long.")
+@study_options
+@json_option
+@click.pass_obj
+def tune(command: tuple[str, ...] | None, /, **given: Any) -> None:
+    """Try the settings of a space and rank what fits the budget."""
+    from gputune_tui.cli.tuning import tune as body
+
+    body(command, given)
+
+
+@gputune.command()
+@click.argument("workload", nargs=-1)
+@click.option("--set", "knobs", metavar="K=V,...", default="", help="Knobs that differ from the baseline.")
+@study_options
+@json_option
+@click.pass_obj
+def trial(command: tuple[str, ...] | None, /, **given: Any) -> None:
+    """Run one setting."""
+    from gputune_tui.cli.tuning import trial as body
+
+    body(command, given)
+
+
+@gputune.command()
+@click.argument("workload", nargs=-1)
+@click.option("--a", "knobs_a", metavar="K=V,...", required=True, help="Knobs of A that differ from the baseline.")
+@click.option("--b", "knobs_b", metavar="K=V,...", required=True, help="Knobs of B that differ from the baseline.")
+@click.option("--margin", default="3%", show_default=True, metavar="PERCENT", help="Differences within it are a tie.")
+@click.option("--max-time", metavar="TIME", help="Start no further pair of launches after this long.")
+@study_options
+@json_option
+@click.pass_obj
+def ab(command: tuple[str, ...] | None, /, **given: Any) -> None:
+    """Compare two settings, interleaved, until there is a verdict: faster, slower or tied."""
+    from gputune_tui.cli.comparison import ab as body
+
+    body(command, given)
+
+
+@gputune.command()
+@click.argument("study")
+@click.option("--trial", "trial_id", type=int, metavar="N", help="Which trial. Default: the best.")
+@click.option("--to", "target", required=True, metavar="FORMAT", help="yaml")
+@click.option("-o", "output", metavar="FILE", help="Default: standard output.")
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@click.option(
+    "--budget", metavar="SIZE", help="Choose the best within this budget. Default: that of the best trial's run."
+)
+def export(**given: Any) -> None:
+    """Write the chosen settings in the form that a program reads."""
+    from gputune_tui.cli.exporting import export as body
+
+    body(given)
+
+
+@gputune.command()
+@click.argument("config")
+@click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1 or a GPU's UUID. Default: as measured.")
+@click.option("--budget", metavar="SIZE", help="Default: the configuration's own.")
+@click.option("--launches", type=click.IntRange(min=3), default=3, show_default=True, help="Launches to measure.")
+@json_option
+def verify(**given: Any) -> None:
+    """Measure a configuration again here and compare with what it claims. Runs the workload that it names."""
+    from gputune_tui.cli.verification import verify as body
+
+    body(given)
+
+
+@gputune.command()
+def workloads() -> None:
+    """List the built-in workloads."""
+    from gputune_tui.cli.listing import workloads as body
+
+    body()
+
+
+@gputune.command()
+@json_option
+def studies(json_path: str | None) -> None:
+    """List the studies in the default place."""
+    from gputune_tui.cli.listing import studies as body
+
+    body(json_path)
