@@ -12,6 +12,7 @@ from gputune_tui.cli.output import write_json
 from gputune_tui.cli.progress import ProgressPrinter, outcome_text
 from gputune_tui.cli.tables import leaderboard_table
 from gputune_tui.domain.knobs import read_assignments
+from gputune_tui.domain.space import SearchSpace
 from gputune_tui.domain.trial import FailureReason, Trial, TrialState
 from gputune_tui.engine.commands import Command, RunTrial, Search
 from gputune_tui.engine.engine import Engine
@@ -42,6 +43,8 @@ def tune(command: tuple[str, ...] | None, given: dict[str, Any]) -> None:
     """
     config = study_config(command, given)
     max_time = given["max_time"]
+    if given["space"] is not None:
+        SearchSpace.parse(given["space"])  # a typing error is told before the workload is imported
     search = Search(given["space"], given["sampler"], None if max_time is None else parse_duration(max_time))
     stopped: list[str] = []
 

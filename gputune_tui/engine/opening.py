@@ -14,11 +14,12 @@ from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue
 from gputune_tui.domain.protocol import Inspected
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity, WorkloadRef
+from gputune_tui.domain.trial import Failure, FailureReason
 from gputune_tui.engine.commands import StudyConfig
 from gputune_tui.engine.events import EngineEvent, TrialProgress
 from gputune_tui.engine.node import ChosenDevice, choose_device, resolve_budget, users_visible_devices
 from gputune_tui.engine.running import run_to_end
-from gputune_tui.errors import EnvironmentProblem, UsageError, WorkloadError
+from gputune_tui.errors import EnvironmentProblem, GputuneError, UsageError, WorkloadError
 from gputune_tui.telemetry.host import HostLimits, host_limits, intra_op_threads
 from gputune_tui.telemetry.nvml import GpuProbe, probe_gpus
 from gputune_tui.trial.launcher import Launcher, placeholders
@@ -126,6 +127,7 @@ def inspect_workload(
     """Ask a trial process what the workload and its interpreter are.
 
     Raises:
+        UsageError: there is no such workload, or it refuses an option.
         WorkloadError: it cannot be imported.
         EnvironmentProblem: torch cannot use the device or is not there.
     """
@@ -142,11 +144,18 @@ def inspect_workload(
         run = yield from run_to_end(launcher, job, Path(folder), INSPECT_LIMITS, 0)
         if run.seen.inspected is not None:
             return run.seen.inspected
-        failure = run.failure
-        message = failure.message if failure else "it ended without an answer"
-        if failure is not None and not failure.in_workload:
-            raise EnvironmentProblem(f"cannot read workload {config.workload.name}: {message}")
-        raise WorkloadError(f"workload {config.workload.name} fails: {message}")
+        raise inspection_error(config.workload.name, run.failure)
+
+
+def inspection_error(name: str, failure: Failure | None) -> GputuneError:
+    """The failure of an inspection as the program's own: what was named, what the node lacks, or the user's code."""
+    if failure is None:
+        return WorkloadError(f"workload {name} ended without an answer")
+    if failure.reason is FailureReason.INVALID:
+        return UsageError(failure.message) if failure.in_workload else EnvironmentProblem(failure.message)
+    if not failure.in_workload:
+        return EnvironmentProblem(f"cannot read workload {name}: {failure.message}")
+    return WorkloadError(f"workload {name} fails: {failure.message}")
 
 
 def check_interpreter(python: str | None) -> None:

@@ -16,7 +16,7 @@ from gputune_tui.trainer.faults import (
     SettingsNotApplicable,
     bytes_words,
 )
-from gputune_tui.trainer.workload import WorkloadFault, describe_exception
+from gputune_tui.trainer.workload import WorkloadFault, WorkloadRefused, describe_exception
 
 _FAULTS: tuple[tuple[type[Exception], FailureReason], ...] = (
     (OverBudget, FailureReason.OVER_BUDGET),
@@ -45,6 +45,8 @@ def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_
     for cls, reason in _FAULTS:
         if isinstance(error, cls):
             return Error(reason, str(error), in_workload=isinstance(error, NoData))
+    if isinstance(error, WorkloadRefused):
+        return Error(FailureReason.INVALID, str(error), in_workload=True)
     if isinstance(error, WorkloadFault):
         return Error(FailureReason.CRASH, str(error), in_workload=True)
     if is_allocation_failure(error):

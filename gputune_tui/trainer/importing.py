@@ -21,11 +21,16 @@ class WorkloadFault(WorkloadError):
     """The user's own code failed; the message holds their exception, file and line."""
 
 
+class WorkloadRefused(WorkloadFault):
+    """What was asked for does not exist: no such file, module, class or option."""
+
+
 def import_workload(name: str) -> tuple[types.ModuleType, str | None]:
     """Import the module that a workload's name means; returns it and the class named after a colon.
 
     Raises:
-        WorkloadFault: there is no such file or module, or its import failed.
+        WorkloadRefused: there is no such file or module.
+        WorkloadFault: its import failed.
     """
     target, class_name = split_name(name)
     builtin = builtin_path(target)
@@ -34,7 +39,7 @@ def import_workload(name: str) -> tuple[types.ModuleType, str | None]:
     if target.endswith(".py") or "/" in target:
         path = Path(target).expanduser()
         if not path.is_file():
-            raise WorkloadFault(f"there is no file {path}")
+            raise WorkloadRefused(f"there is no file {path}")
         return _import_file(path.resolve(), name), class_name
     return _import_module(target, name), class_name
 
@@ -76,7 +81,7 @@ def _import_module(target: str, name: str) -> types.ModuleType:
             return importlib.import_module(target)
         except ModuleNotFoundError as error:
             if error.name is not None and (target == error.name or target.startswith(error.name + ".")):
-                raise WorkloadFault(
+                raise WorkloadRefused(
                     f"there is no workload, file or module {target!r}; gputune-tui workloads lists the built-in ones, "
                     "and a file is written ./name.py"
                 ) from error

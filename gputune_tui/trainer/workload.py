@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.trainer.describe import describe_exception
-from gputune_tui.trainer.importing import WorkloadFault, content_hash, import_workload
+from gputune_tui.trainer.importing import WorkloadFault, WorkloadRefused, content_hash, import_workload
 
-__all__ = ["AdaptedWorkload", "LossResult", "WorkloadFault", "describe_exception", "load_workload"]
+__all__ = ["AdaptedWorkload", "LossResult", "WorkloadFault", "WorkloadRefused", "describe_exception", "load_workload"]
 
 LOSS_FORMS = "a 0-d tensor, (loss, item_count), a dict with 'loss', or an object with .loss"
 REQUIRED = ("build_model", "loss")
@@ -141,13 +141,14 @@ def load_workload(ref: WorkloadRef) -> AdaptedWorkload:
     """Import the workload and make it with its options.
 
     Raises:
+        WorkloadRefused: there is no such workload, class or option, or it refuses an option's value.
         WorkloadFault: it cannot be imported or made, or lacks a method.
     """
     module, class_name = import_workload(ref.name)
     factory, found_name = _find_class(module, class_name, ref.name)
     user = module if factory is None else _make(factory, ref)
     if factory is None and ref.options:
-        raise WorkloadFault(f"{ref.name} is a module without a class, so it takes no -D options")
+        raise WorkloadRefused(f"{ref.name} is a module without a class, so it takes no -D options")
     missing = [name for name in REQUIRED if not callable(getattr(user, name, None))]
     if not any(callable(getattr(user, name, None)) for name in DATA_SOURCES):
         missing.append("build_dataset")
@@ -160,7 +161,7 @@ def _find_class(module: Any, class_name: str | None, name: str) -> tuple[type | 
     if class_name is not None:
         found = getattr(module, class_name, None)
         if not isinstance(found, type):
-            raise WorkloadFault(f"{name}: there is no class {class_name!r} in it")
+            raise WorkloadRefused(f"{name}: there is no class {class_name!r} in it")
         return found, class_name
     default = getattr(module, "Workload", None)
     if isinstance(default, type):
@@ -183,11 +184,13 @@ def _make(factory: type, ref: WorkloadRef) -> Any:
     except TypeError as error:
         accepted = [p.name for p in inspect.signature(factory).parameters.values() if p.name != "self"]
         takes = f"it takes {', '.join(accepted)}" if accepted else "it takes none"
-        raise WorkloadFault(f"{ref.name}: option does not fit: {error}; {takes}") from error
+        raise WorkloadRefused(f"{ref.name}: an option does not fit: {error}; {takes}") from error
     except ValueError:
         pass  # a builtin without a signature: its constructor will tell
     try:
         return factory(**ref.options)
+    except ValueError as error:
+        raise WorkloadRefused(f"{ref.name}: {error}") from error
     except (Exception, SystemExit) as error:  # whatever the user's constructor raises is a fault to name
         raise WorkloadFault(f"{ref.name}: {describe_exception(error)}") from error
 
