@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,20 +11,18 @@ from gputune_tui.domain.environment import Environment
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import StudyIdentity
 from gputune_tui.domain.trial import Failure, FailureReason, Trial, TrialState
-from gputune_tui.errors import ProtocolError, StudyError
+from gputune_tui.errors import StudyError
+from gputune_tui.store.journal import journals, read_journal, sections
 from gputune_tui.store.records import (
-    ForeignRecord,
     GenerationOpened,
     OverheadMeasured,
     Record,
     TrialBegan,
     TrialEnded,
     WriterStarted,
-    decode_record,
     is_alive,
 )
 
-JOURNAL_PATTERN = "journal-*.jsonl"
 BUDGET_REASONS = (FailureReason.OVER_BUDGET, FailureReason.DEVICE_OOM, FailureReason.HOST_OOM)
 
 
@@ -32,12 +31,13 @@ class Generation:
     """The trials of one identity."""
 
     number: int
-    """1-based, by the time they were last opened."""
+    """1-based, by the time it was first opened: it stays when the generation is opened again."""
     identity: StudyIdentity
     trials: tuple[Trial, ...]
     """By id."""
     fixed_overhead_bytes: int | None
     opened_at: float
+    """Unix time at which it was last opened."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +46,22 @@ class StudyContents:
 
     path: Path
     generations: tuple[Generation, ...]
-    """Oldest first; the last is the current one."""
+    """By the time they were last opened; the last is the current one."""
     problems: tuple[str, ...]
     """Lines that were skipped, by file and number."""
     records: tuple[Record, ...]
-    """All records as read, for a writer that has to write them anew."""
+    """All records as read, each after the `WriterStarted` of its writer, for one who has to write them anew."""
     other_writers: tuple[WriterStarted, ...]
-    """Writers that are alive now."""
+    """Writers of other processes that are alive now."""
 
     @property
     def current(self) -> Generation | None:
-        """The newest generation."""
+        """The generation opened last."""
         return self.generations[-1] if self.generations else None
 
     def generation_of(self, identity: StudyIdentity) -> Generation | None:
-        """The newest generation of the same identity."""
-        return next((g for g in reversed(self.generations) if same_identity(g.identity, identity)), None)
+        """The generation of this identity."""
+        return next((g for g in self.generations if same_identity(g.identity, identity)), None)
 
     @property
     def next_trial_id(self) -> int:
@@ -111,125 +111,126 @@ def read_study(path: Path) -> StudyContents:
     Raises:
         StudyError: it cannot be read, holds files but no journal, or a journal is damaged in the middle.
     """
-    records: list[Record] = []
+    journals_records: list[list[Record]] = []
     problems: list[str] = []
-    writers: list[WriterStarted] = []
-    merger = _Merger()
     for journal in journals(path):
         found, skipped = read_journal(journal)
-        records += found
+        journals_records.append(found)
         problems += skipped
-        writer = next((r for r in found if isinstance(r, WriterStarted)), None)
-        alive = writer is not None and is_alive(writer)
-        if writer is not None and alive:
-            writers.append(writer)
-        merger.take(found, alive)
-    return StudyContents(path, merger.generations(), tuple(problems), tuple(records), tuple(writers))
-
-
-def journals(path: Path) -> list[Path]:
-    """The journals of a study, sorted by name.
-
-    Raises:
-        StudyError: not a directory, unreadable, or a directory of something else.
-    """
-    try:
-        entries = sorted(path.iterdir())
-    except FileNotFoundError:
-        return []
-    except NotADirectoryError:
-        raise StudyError(f"{path} is a file, not a study directory; choose another --study") from None
-    except OSError as error:
-        raise StudyError(f"cannot read study {path}: {error.strerror}") from error
-    found = [entry for entry in entries if entry.match(JOURNAL_PATTERN)]
-    if entries and not found and any(entry.name != "trials" for entry in entries):
-        raise StudyError(f"{path} holds files but is not a study; choose an empty or a new directory")
-    return found
-
-
-def read_journal(journal: Path) -> tuple[list[Record], list[str]]:
-    """The records of one journal and, in words, what was skipped.
-
-    A last line that is torn is the mark of a writer that was killed: it is skipped. A line of another version is
-    skipped too. Nothing is ever written to the file.
-
-    Raises:
-        StudyError: it cannot be read, or a line before the last is damaged.
-    """
-    try:
-        data = journal.read_bytes()
-    except OSError as error:
-        raise StudyError(f"cannot read {journal}: {error.strerror}") from error
-    *lines, rest = data.split(b"\n")
     records: list[Record] = []
-    problems: list[str] = []
-    for number, line in enumerate(lines, 1):
-        try:
-            records.append(decode_record(line))
-        except ForeignRecord as foreign:
-            problems.append(f"{journal.name}:{number} was skipped: {foreign}")
-        except ProtocolError as damage:
-            if number == len(lines) and not rest:
-                problems.append(f"{journal.name}:{number} was skipped: its last line is damaged")
-                continue
-            raise StudyError(
-                f"{journal}:{number} is damaged ({damage}); nothing was changed: move or mend that line, "
-                "or choose another --study"
-            ) from None
-    if rest:
-        problems.append(f"{journal.name}:{len(lines) + 1} was skipped: its last line is cut off")
-    return records, problems
+    alive: list[WriterStarted] = []
+    merger = Merger()
+    for section in sections(journals_records):
+        if section.writer is not None:
+            records.append(section.writer)
+        records += section.records
+        is_running = section.writer is not None and is_alive(section.writer)
+        if section.writer is not None and is_running:
+            alive.append(section.writer)
+        merger.take(section.records, is_running)
+    others = tuple(writer for writer in alive if writer.pid != os.getpid())
+    generations = merger.generations()
+    return StudyContents(path, generations, tuple(problems + merger.problems), tuple(records), others)
 
 
-class _Merger:
-    """Puts the records of several journals together, whatever their order.
+def read_existing_study(path: Path) -> StudyContents:
+    """Read a study that has to be there, to show it or to export from it.
 
-    Generation numbers are local to a journal: two writers may open different generations at the same moment. What
-    joins them is the identity.
+    Raises:
+        StudyError: there is none, or see `read_study`.
+    """
+    contents = read_study(path)
+    if not contents.generations:
+        what = "holds no trials" if path.is_dir() else "does not exist"
+        raise StudyError(f"study {path} {what}; `gputune-tui studies` lists those in the default place")
+    return contents
+
+
+class Merger:
+    """Puts the sections of several writers together.
+
+    Generation numbers are local to a section: two writers may open different generations at the same moment. What
+    joins them is the identity. A trial is known by its id and start: ids are unique as long as nobody deletes the
+    folders that claim them.
     """
 
     def __init__(self) -> None:
+        self.problems: list[str] = []
         self._merged: list[_Merging] = []
 
     def take(self, records: Iterable[Record], writer_alive: bool) -> None:
+        """Add one section; of two records of a trial's end the later one counts."""
         local: dict[int, _Merging] = {}
+        homeless = 0
         for record in records:
             if isinstance(record, GenerationOpened):
                 local[record.generation] = self._open(record)
-            elif isinstance(record, WriterStarted) or record.generation not in local:
+            elif isinstance(record, WriterStarted):
                 continue
-            elif isinstance(record, OverheadMeasured):
-                merging = local[record.generation]
-                merging.overhead_bytes = merging.overhead_bytes or record.fixed_overhead_bytes
-            elif isinstance(record, TrialBegan):
-                local[record.generation].trials.setdefault(record.trial_id, _unfinished(record, writer_alive))
+            elif record.generation not in local:
+                homeless += 1
             else:
-                local[record.generation].trials[record.trial.id] = record.trial
+                local[record.generation].take(record, writer_alive)
+        if homeless:
+            self.problems.append(f"{homeless} records were skipped: the line that says what they belong to is missing")
 
     def _open(self, record: GenerationOpened) -> _Merging:
         for merging in self._merged:
             if same_identity(merging.identity, record.identity):
-                merging.opened_at = max(merging.opened_at, record.time)
+                merging.first_opened_at = min(merging.first_opened_at, record.time)
+                merging.last_opened_at = max(merging.last_opened_at, record.time)
                 return merging
-        self._merged.append(_Merging(record.identity, record.time))
+        self._merged.append(_Merging(record.identity, record.time, record.time))
         return self._merged[-1]
 
     def generations(self) -> tuple[Generation, ...]:
-        in_order = sorted(self._merged, key=lambda merging: merging.opened_at)
+        """What was taken, by the time of the last opening."""
+        self._separate_equal_ids()
+        by_first = sorted(self._merged, key=lambda merging: merging.first_opened_at)
+        numbered = enumerate(by_first, 1)
+        in_order = sorted(numbered, key=lambda pair: (pair[1].last_opened_at, pair[0]))
         return tuple(
-            Generation(number, m.identity, tuple(t for _, t in sorted(m.trials.items())), m.overhead_bytes, m.opened_at)
-            for number, m in enumerate(in_order, 1)
+            Generation(number, m.identity, m.in_order(), m.overhead_bytes, m.last_opened_at) for number, m in in_order
         )
+
+    def _separate_equal_ids(self) -> None:
+        """Give the later of two trials with one id the next free id."""
+        everything = [
+            (trial.id, trial.started_at or 0.0, m, key) for m in self._merged for key, trial in m.trials.items()
+        ]
+        everything.sort(key=lambda entry: entry[:2])
+        next_id = 1 + max((entry[0] for entry in everything), default=0)
+        used: set[int] = set()
+        for trial_id, _, merging, key in everything:
+            if trial_id in used:
+                merging.trials[key] = replace(merging.trials[key], id=next_id)
+                self.problems.append(f"two writers used trial id {trial_id}: the later trial is shown as {next_id}")
+                next_id += 1
+            used.add(trial_id)
 
 
 @dataclass
 class _Merging:
-    """A generation while journals are read."""
+    """A generation while sections are taken."""
 
     identity: StudyIdentity
-    opened_at: float
+    first_opened_at: float
+    last_opened_at: float
     overhead_bytes: int | None = None
-    trials: dict[int, Trial] = field(default_factory=dict)
+    trials: dict[tuple[int, float | None], Trial] = field(default_factory=dict)
+    """By id and start."""
+
+    def take(self, record: OverheadMeasured | TrialBegan | TrialEnded, writer_alive: bool) -> None:
+        if isinstance(record, OverheadMeasured):
+            if self.overhead_bytes is None:  # the first one counts: all trials are held against the same figure
+                self.overhead_bytes = record.fixed_overhead_bytes
+        elif isinstance(record, TrialBegan):
+            self.trials.setdefault((record.trial_id, record.time), _unfinished(record, writer_alive))
+        else:
+            self.trials[record.trial.id, record.trial.started_at] = record.trial
+
+    def in_order(self) -> tuple[Trial, ...]:
+        return tuple(sorted(self.trials.values(), key=lambda trial: trial.id))
 
 
 def _unfinished(record: TrialBegan, writer_alive: bool) -> Trial:
@@ -247,8 +248,8 @@ def _unfinished(record: TrialBegan, writer_alive: bool) -> Trial:
 def finished_trial(trials: Iterable[Trial], settings: TrainSettings, budget_bytes: int) -> Trial | None:
     """The trial that makes running `settings` again needless: the resume rule.
 
-    COMPLETE counts under any budget. FAIL counts unless the trial was ended from outside, or ran out of memory under
-    a smaller budget than the present one.
+    COMPLETE counts under any budget, the last one first. FAIL counts unless the trial was ended from outside, or ran
+    out of memory under a smaller budget than the present one.
     """
     found: Trial | None = None
     for trial in trials:
@@ -264,4 +265,5 @@ def _worth_another_run(trial: Trial, budget_bytes: int) -> bool:
     assert trial.failure is not None
     if trial.failure.reason.says_nothing_of_the_settings:
         return True
-    return trial.failure.reason in BUDGET_REASONS and (trial.budget_bytes or 0) < budget_bytes
+    had_less = trial.budget_bytes is not None and trial.budget_bytes < budget_bytes  # None is unlimited
+    return trial.failure.reason in BUDGET_REASONS and had_less

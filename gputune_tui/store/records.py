@@ -83,9 +83,9 @@ class ForeignRecord(ProtocolError):
 
 
 def encode_record(record: Record) -> bytes:
-    """One line, newline included."""
+    """One line, newline included; NaN and infinity (a loss that was not finite) as Python's json writes them."""
     line = {"schema": SCHEMA, "record": record.record, **to_plain(record)}
-    return json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
 
 def decode_record(line: bytes) -> Record:
@@ -106,7 +106,10 @@ def decode_record(line: bytes) -> Record:
         raise ForeignRecord(f"written in schema {data['schema']!r}, this version reads {SCHEMA}")
     if cls is None:
         raise ForeignRecord(f"an unknown kind of record {data.get('record')!r}")
-    return from_plain(cls, {key: value for key, value in data.items() if key not in ("schema", "record")})
+    try:
+        return from_plain(cls, {key: value for key, value in data.items() if key not in ("schema", "record")})
+    except OverflowError:
+        raise ProtocolError("a number is too large") from None
 
 
 def this_process() -> tuple[str, int, str]:
