@@ -25,6 +25,8 @@ _ADVICE = {
     errno.EFBIG: "raise the file size limit (ulimit -f)",
     errno.EROFS: "the file system is read-only",
     errno.EIO: "the disk or its server has a fault",
+    errno.ENOTDIR: "a file is in the way",
+    errno.EEXIST: "a file is in the way",
     errno.EACCES: "see who may write there",
     errno.EPERM: "see who may write there",
 }
@@ -95,12 +97,10 @@ class StudyWriter:
             try:
                 directory.mkdir(parents=True)
             except FileExistsError:
-                if not folder.is_dir():
-                    raise StoreWriteError(f"cannot write to study {self._study}: {folder} is not a directory") from None
+                continue
             except OSError as error:
                 raise StoreWriteError(self._words(error)) from error
-            else:
-                return trial_id, directory
+            return trial_id, directory
         raise StudyError(f"{folder} holds too many trials; choose another --study")
 
     def close(self) -> None:
