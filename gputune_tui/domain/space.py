@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gputune_tui.domain.knobs import KnobValue, knob_named, read_value, value_text
@@ -84,8 +84,7 @@ class SearchSpace:
                 found[settings] = None
         if not found:
             raise UsageError(self._no_cell(global_batch_size))
-        origin = resolve({}, baseline, global_batch_size, device_kind)
-        reference = min(found, key=lambda s: (len(s.difference(origin)) if origin else 0, s.accumulation_steps))
+        reference = nearest_to_baseline(found, baseline, global_batch_size, device_kind)
         return Cells(tuple(found), reference, dropped, collapsed)
 
     def _no_cell(self, global_batch_size: int) -> str:
@@ -129,6 +128,14 @@ def resolve(
     return settings_from_dict(values).canonical(device_kind)
 
 
+def nearest_to_baseline(
+    settings: Iterable[TrainSettings], baseline: Mapping[str, KnobValue], global_batch_size: int, device_kind: str
+) -> TrainSettings:
+    """The baseline itself where it is among `settings` (not empty), else the one that differs least from it."""
+    origin = resolve({}, baseline, global_batch_size, device_kind)
+    return min(settings, key=lambda s: (len(s.difference(origin)) if origin else 0, s.accumulation_steps))
+
+
 def settings_for(
     chosen: Mapping[str, KnobValue], baseline: Mapping[str, KnobValue], global_batch_size: int, device_kind: str
 ) -> TrainSettings:
@@ -147,10 +154,3 @@ def settings_for(
             f"be {global_batch_size}, and its divisors are {divisors}; change one of them or --global-batch"
         )
     return settings
-
-
-def iterate_values(space: SearchSpace) -> Iterator[tuple[str, KnobValue]]:
-    """Every (knob, value) pair of the space, in order."""
-    for name, values in space.values.items():
-        for value in values:
-            yield name, value

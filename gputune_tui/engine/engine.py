@@ -49,7 +49,7 @@ class Engine:
         """
         opened = yield from open_workload(config, self._launcher)
         device = opened.identity.environment.device
-        path = Path(config.study) if config.study else default_study_path(config.workload, device)
+        path = Path(config.study) if config.study else default_study_path(opened.config.workload, device)
         self._session = open_session(opened, path.absolute(), self._launcher)
         yield self._session.opening_event()
 

@@ -89,6 +89,7 @@ def open_workload(
         EnvironmentProblem: the device or an interpreter with torch is not there.
     """
     check_interpreter(config.python)
+    config = replace(config, workload=absolute(config.workload))
     device = choose_device(config.device, probe, users_visible_devices())
     host = host_limits()
     budget = resolve_budget(config.budget, config.host_budget, device, host)
@@ -156,6 +157,16 @@ def inspection_error(name: str, failure: Failure | None) -> GputuneError:
     if not failure.in_workload:
         return EnvironmentProblem(f"cannot read workload {name}: {failure.message}")
     return WorkloadError(f"workload {name} fails: {failure.message}")
+
+
+def absolute(workload: WorkloadRef) -> WorkloadRef:
+    """The workload with a file's absolute path, so that its study and its YAML mean the same from any folder."""
+    target, colon, class_name = workload.name.rpartition(":")
+    if not (colon and class_name.isidentifier()):
+        target, colon, class_name = workload.name, "", ""
+    if workload.command or not (target.endswith(".py") or "/" in target):
+        return workload
+    return replace(workload, name=f"{Path(target).expanduser().absolute()}{colon}{class_name}")
 
 
 def check_interpreter(python: str | None) -> None:

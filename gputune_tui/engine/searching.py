@@ -17,6 +17,7 @@ from gputune_tui.search.random import RandomSampler
 from gputune_tui.search.sampler import Sampler
 from gputune_tui.search.stop import stop_reason
 from gputune_tui.trial.launcher import placeholders
+from gputune_tui.units import bytes_text
 
 
 def search(session: StudySession, command: Search) -> Task:
@@ -51,8 +52,16 @@ def _run_cells(session: StudySession, command: Search, cells: Cells, to_run: int
             trial = yield from session.run(settings, number, to_run)
         sampler.tell(trial)
         trials.append(trial)
-        because = stop_reason(trials, cells.reference)
+        because = stop_reason(trials, cells.reference) or too_small_for_anything(session)
     yield SearchFinished(because)
+
+
+def too_small_for_anything(session: StudySession) -> str | None:
+    """Why no setting at all can fit: the process alone, before any model, takes more than the budget."""
+    overhead, budget = session.fixed_overhead_bytes, session.opened.budget.device_bytes
+    if overhead is None or overhead < budget:
+        return None
+    return f"no setting can fit: a process with torch alone takes {bytes_text(overhead)} of {bytes_text(budget)}"
 
 
 def make_sampler(name: str, cells: Cells, seed: int) -> Sampler:

@@ -12,8 +12,8 @@ from typing import NoReturn
 
 from gputune_tui.domain.job import JOB_VARIABLE, Job
 from gputune_tui.domain.plain import from_plain
-from gputune_tui.domain.protocol import Done, Error, Hello
-from gputune_tui.domain.trial import FailureReason
+from gputune_tui.domain.protocol import Done, Error, Hello, Memory
+from gputune_tui.domain.trial import FailureReason, MemoryPeaks
 from gputune_tui.trainer.events import EventSink
 
 
@@ -74,6 +74,11 @@ def _report(error: BaseException, job: Job, events: EventSink) -> None:
     lift_data_limit()
     gc.collect()
     from gputune_tui.trainer.classify import classify
+    from gputune_tui.trainer.faults import OverBudget
 
+    if isinstance(error, OverBudget):
+        events.send(Memory(MemoryPeaks(device_peak_bytes=error.needs_bytes), error.needs_bytes))
+    elif peaks is not None:
+        events.send(Memory(peaks))
     events.send(classify(error, capped, job.budget_bytes, peaks.device_peak_bytes if peaks else None))
     traceback.print_exception(type(error), error, error.__traceback__)
