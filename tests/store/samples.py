@@ -15,6 +15,7 @@ from gputune_tui.domain.environment import Environment
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import StudyIdentity, WorkloadRef
 from gputune_tui.domain.trial import Block, Failure, FailureReason, Launch, MemoryPeaks, Trial, TrialState
+from gputune_tui.store.reading import StudyContents
 from gputune_tui.store.records import GenerationOpened, TrialBegan, TrialEnded, WriterStarted, this_process
 
 ENVIRONMENT = Environment(
@@ -81,6 +82,10 @@ def dead_writer(time_s: float = 1.0, pid: int = 999_999_999) -> WriterStarted:
     """A writer of this host that is gone."""
     host, _, started = this_process()
     return WriterStarted(host, pid, started, "1", time_s)
+
+
+def trial_ids(contents: StudyContents) -> list[int]:
+    return [] if contents.current is None else [trial.id for trial in contents.current.trials]
 
 
 def run_program(code: str, *arguments: str) -> subprocess.Popen[str]:

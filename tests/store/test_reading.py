@@ -253,13 +253,14 @@ def test_a_journal_that_is_no_file_is_refused(tmp_path: Path) -> None:
         read_study(tmp_path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 @pytest.mark.parametrize("what", ["directory", "journal"])
 def test_what_may_not_be_read_is_said(tmp_path: Path, what: str) -> None:
     journal = write_journal(tmp_path / "s", [dead_writer(), opened()])
     closed = journal if what == "journal" else journal.parent
     closed.chmod(0)
     try:
+        if os.access(closed, os.R_OK):
+            pytest.skip("this user may read everything")
         with pytest.raises(StudyError, match="Permission denied"):
             read_study(tmp_path / "s")
     finally:
