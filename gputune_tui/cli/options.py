@@ -59,7 +59,7 @@ def study_config(command: Sequence[str] | None, given: dict[str, Any]) -> StudyC
         device=given["device"],
         budget=given["budget"],
         host_budget=given["host_budget"],
-        global_batch_size=given["global_batch"],
+        global_batch_size=given["global_batch"] or given["samples_per_step"],
         baseline=read_assignments(given["baseline"] or ""),
         study=given["study"],
         python=given["python"],
@@ -86,10 +86,10 @@ def _workload(command: Sequence[str] | None, given: dict[str, Any]) -> WorkloadR
         raise UsageError("nothing follows --; write for example -- python train.py --bs {micro_batch_size}")
     if given["options"]:
         raise UsageError("-D is for workloads; give a command its options in the command itself")
-    if given["global_batch"] is None:
+    if given["global_batch"] is None and given["samples_per_step"] is None:
         raise UsageError(
-            "a command needs --global-batch N (samples of one optimizer step), so that {micro_batch_size} and "
-            "{accumulation_steps} can be filled in and samples counted"
+            "a command needs --samples-per-step N or --global-batch N (samples of one optimizer step), so that "
+            "samples can be counted and {micro_batch_size} and {accumulation_steps} filled in"
         )
     return WorkloadRef(" ".join(command), command=tuple(command), samples_per_step=given["samples_per_step"])
 

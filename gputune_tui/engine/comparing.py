@@ -56,6 +56,8 @@ def compare(session: StudySession, command: Compare) -> Task:
     opened = session.opened
     kind, batch = opened.identity.environment.device_kind, opened.identity.global_batch_size
     wanted = [settings_for(knobs, opened.baseline, batch, kind) for knobs in (command.a, command.b)]
+    for settings in wanted:
+        opened.check(settings)
     began = time.monotonic()
     arms = [Arm(name, session.begin(settings)) for name, settings in zip("AB", wanted, strict=True)]
     result: Ratio | None = None

@@ -69,6 +69,7 @@ class Engine:
             identity = session.opened.identity
             kind = identity.environment.device_kind
             settings = settings_for(command.knobs, session.opened.baseline, identity.global_batch_size, kind)
+        session.opened.check(settings)
         yield from session.run(settings, 1, 1, command.launches)
 
     def close(self) -> None:

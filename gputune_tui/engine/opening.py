@@ -72,6 +72,23 @@ class Opened:
         gpus = probe_gpus().gpus
         return next((gpu.memory_free_bytes for gpu in gpus if gpu.uuid == self.device.gpu.uuid), None)
 
+    def check(self, settings: TrainSettings) -> None:
+        """Refuse settings under which a command's samples cannot be counted.
+
+        Raises:
+            UsageError: the command is told a micro-batch but not how often to accumulate it, so that the samples of
+                its optimizer steps are unknown.
+        """
+        workload = self.config.workload
+        if not workload.command or workload.samples_per_step is not None or settings.accumulation_steps == 1:
+            return
+        if not placeholders(workload.command, ("accumulation_steps",)):
+            raise UsageError(
+                f"the command has no placeholder {{accumulation_steps}}, so with micro_batch_size="
+                f"{settings.micro_batch_size} its optimizer steps would not hold {settings.samples_per_step} samples; "
+                "add it, or say --samples-per-step N if every step holds N samples whatever the micro-batch"
+            )
+
     @property
     def limits(self) -> Limits:
         """How long a trial may take."""

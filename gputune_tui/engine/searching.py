@@ -29,6 +29,8 @@ def search(session: StudySession, command: Search) -> Task:
     space, is_default = choose_space(session, command)
     opened = session.opened
     cells = space.cells(opened.identity.global_batch_size, opened.baseline, opened.identity.environment.device_kind)
+    for settings in cells.settings:
+        opened.check(settings)
     session.reference = cells.reference
     finished = [settings for settings in cells.settings if session.finished(settings) is not None]
     yield SearchPlanned(

@@ -22,8 +22,8 @@ PAIR_PRIOR_SD = 0.05
 """The same for the log ratio of two launches that run side by side: each brings a launch offset of its own."""
 PAIR_PRIOR_DF = 3
 """Weaker than for single launches: interleaving takes out a part of the noise that differs between machines."""
-_MAX_LOG = 700.0
-"""Just under the largest exponent of a float: absurd block times must not overflow."""
+_MAX_LOG_RATE, _MAX_LOG = 300.0, 700.0
+"""Absurd block times must not overflow: a float ends at exp(709), and an interval needs room around its value."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,8 @@ def _valid(blocks: Iterable[Block]) -> list[Block]:
 
 
 def _log_rate(block: Block) -> float:
-    return math.log(block.samples) - math.log(block.elapsed_s)
+    log = math.log(block.samples) - math.log(block.elapsed_s)
+    return max(-_MAX_LOG_RATE, min(_MAX_LOG_RATE, log))
 
 
 def _cycle_log_ratios(pair: PairedLaunch) -> list[float]:

@@ -34,7 +34,11 @@ def t_quantile(confidence: float, df: float) -> float:
 
 
 def _two_sided(t: float, df: float) -> float:
-    return 1 - _incomplete_beta(df / 2, 0.5, df / (df + t * t))
+    square = t * t
+    # Of two equal forms the one that does not lose digits in a difference from one.
+    if square < df:
+        return _incomplete_beta(0.5, df / 2, square / (df + square))
+    return 1 - _incomplete_beta(df / 2, 0.5, df / (df + square))
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
