@@ -85,7 +85,7 @@ def _why_unranked(row: Row) -> str | None:
     if failure is not None:
         return f"{failure.reason.value}: {failure.message}"
     if row.trial.state is not TrialState.COMPLETE:
-        return row.trial.state.value.lower()
+        return str(row.trial.state.value).lower()
     if row.disqualified is not None:
         return f"disqualified: {row.disqualified}"
     if row.feasible is False:
