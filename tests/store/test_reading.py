@@ -25,6 +25,7 @@ from tests.store.samples import (
     opened,
     other_identity,
     run_program,
+    wait_until,
 )
 
 
@@ -102,6 +103,17 @@ def test_a_writer_of_another_process_is_named_until_it_ends(tmp_path: Path) -> N
     assert contents.current.trials[0].state is TrialState.FAIL
 
 
+def test_a_killed_writer_that_its_parent_has_not_reaped_is_gone(tmp_path: Path) -> None:
+    code = "w = StudyWriter(Path(sys.argv[1])); w.append(opened()); w.append(began(1)); print('up'); sys.stdin.read()"
+    process = run_program(code, str(tmp_path))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.kill()
+    wait_until(lambda: read_study(tmp_path).other_writers == ())
+    assert Path(f"/proc/{process.pid}").exists(), "it is still to be reaped"
+    process.communicate()
+
+
 def test_a_later_end_of_the_same_trial_takes_the_place_of_the_former(tmp_path: Path) -> None:
     first, second = complete(1, elapsed_s=0.5), complete(1, elapsed_s=0.25)
     write_journal(tmp_path, [dead_writer(2.0), opened(), TrialEnded(1, second)], "a")
@@ -143,10 +155,11 @@ def test_two_trials_with_one_id_are_both_kept(tmp_path: Path) -> None:
     assert "trial id 1" in contents.problems[0]
 
 
-def test_sections_written_anew_count_once_and_keep_their_writer(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("whole", "part"), [("a", "b"), ("b", "a")])
+def test_sections_written_anew_count_once_and_keep_their_writer(tmp_path: Path, whole: str, part: str) -> None:
     gone: list[Record] = [dead_writer(1.0), opened(), began(1), ended(1), began(2)]
-    write_journal(tmp_path, gone, "a")
-    write_journal(tmp_path, [*gone[:3], live_writer(2.0), opened(), began(3)], "b")
+    write_journal(tmp_path, gone, whole)
+    write_journal(tmp_path, [*gone[:3], live_writer(2.0), opened(), began(3)], part)
     contents = read_study(tmp_path)
     assert contents.current is not None
     states = {trial.id: trial.state for trial in contents.current.trials}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import random
 import shutil
 import time
@@ -221,6 +223,28 @@ def test_a_study_deleted_again_and_again_while_it_is_written_loses_nothing(tmp_p
     process.communicate()
     contents = read_study(study)
     assert trial_ids(contents)[:told] == list(range(1, told + 1))
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ESTALE])
+def test_a_deletion_in_the_middle_of_a_write_is_taken_in_stride(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """An NFS client may learn of a deletion only when it writes."""
+    study = tmp_path / "study"
+    writer = StudyWriter(study)
+    writer.append(opened())
+    writer.append(ended(1))
+    real_write, faults = os.write, [number, number]
+
+    def write(fd: int, data: bytes) -> int:
+        if faults:
+            shutil.rmtree(study)
+            raise OSError(faults.pop(), "gone")
+        return real_write(fd, data)
+
+    monkeypatch.setattr(os, "write", write)
+    writer.append(ended(2))
+    assert trial_ids(read_study(study)) == [1, 2]
 
 
 def test_what_cannot_come_back_yet_is_known_still(tmp_path: Path) -> None:
