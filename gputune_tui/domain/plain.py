@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from gputune_tui.errors import ProtocolError
 
@@ -103,6 +103,10 @@ def _convert(cls: Any, data: object, where: str) -> object:
     origin = get_origin(cls)
     if origin in (Union, types.UnionType):
         return _union(get_args(cls), data, where)
+    if origin is Literal:
+        if data not in get_args(cls):
+            raise ProtocolError(f"{where}: {data!r} is not one of {', '.join(map(repr, get_args(cls)))}")
+        return data
     if origin is tuple:
         return _sequence(get_args(cls), data, where)
     if origin is not None and issubclass(origin, Mapping):

@@ -120,7 +120,8 @@ def content_hash(module: types.ModuleType) -> str:
     sources: dict[str, bytes] = {}
     for loaded in list(sys.modules.values()):
         file = getattr(loaded, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py"):
+        # torch's pseudo-modules carry relative names such as "_ops.py", which are no files of the user's folder.
+        if not isinstance(file, str) or not file.endswith(".py") or not Path(file).is_absolute():
             continue
         path = Path(file).resolve()
         installed = "site-packages" in path.parts or "dist-packages" in path.parts
