@@ -15,6 +15,8 @@ from gputune_tui.errors import ConfigFileError
 
 _MAP_TAG, _SEQ_TAG, _STR_TAG = (f"tag:yaml.org,2002:{kind}" for kind in ("map", "seq", "str"))
 _KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "null": "nothing", "str": "text"}
+MAX_DEPTH = 20
+"""Deeper files are no configuration; the parser would slow down and recurse on them."""
 _SCALAR_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -72,13 +74,15 @@ def load(text: str, file: str) -> Item:
         raise ConfigFileError(f"{file}{where}: not YAML: {error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise ConfigFileError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise ConfigFileError(f"{file} is nested too deeply to be a configuration") from None
 
 
 def _refuse_indirection(text: str, file: str) -> None:
     """Anchors, aliases and tags can make a file mean more than it shows; what we write has none."""
+    depth = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise ConfigFileError(f"{file} is nested too deeply to be a configuration")
         line = event.start_mark.line + 1 if event.start_mark else 1
         anchor, tag = getattr(event, "anchor", None), getattr(event, "tag", None)
         if anchor is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ class _Document:
     budget: MemoryBudget
     evidence: _Evidence
     environment: Environment
-    command: str = field(default="")
+    command: str
 
 
 def render(report: ExportReport) -> str:
@@ -188,11 +188,11 @@ def _head(report: ExportReport) -> Iterator[str]:
     yield f"gputune-tui {__version__}: settings for {report.workload.name} on {report.environment.device}"
     speed, memory = report.throughput, report.memory
     if speed is not None:
-        warmup = f" after {report.warmup_steps} warm-up steps" if report.warmup_steps is not None else ""
+        warmup = f", warm-up {report.warmup_steps} steps" if report.warmup_steps is not None else ""
         interval = f"{speed.confidence * 100:g} % interval {three_digits(speed.low)} to {three_digits(speed.high)}"
         yield (
-            f"{three_digits(speed.value)} samples/s ({interval}), {speed.steps} steps in {speed.blocks} blocks, "
-            f"launches: {speed.launches}{warmup}"
+            f"{three_digits(speed.value)} samples/s ({interval}); launches {speed.launches}, blocks {speed.blocks}, "
+            f"steps {speed.steps}{warmup}"
         )
     if report.baseline is not None and report.baseline.ratio is not None:
         yield f"{ratio_text(report.baseline.ratio)} the baseline; guard: {report.guard}"
