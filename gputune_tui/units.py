@@ -85,7 +85,7 @@ def parse_size(text: str) -> int:
     Raises:
         UsageError: not a positive size.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
+    match = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,18})?)\s*([a-zA-Z]*)\s*", text)
     factor = _FACTORS.get(match[2].upper()) if match else None
     if match is None or factor is None or int(float(match[1]) * factor) <= 0:
         raise UsageError(f"{text!r} is not a size; write for example 20GiB, 512MiB or 80%")
@@ -111,7 +111,7 @@ def parse_duration(text: str) -> float:
     Raises:
         UsageError: not a positive duration.
     """
-    match = re.fullmatch(r"\s*(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?\s*", text)
+    match = re.fullmatch(r"\s*(?:(\d{1,9})h)?\s*(?:(\d{1,9})m)?\s*(?:(\d{1,9}(?:\.\d{1,9})?)s?)?\s*", text)
     parts = [float(part or 0) for part in match.groups()] if match else [0.0, 0.0, 0.0]
     seconds = parts[0] * 3600 + parts[1] * 60 + parts[2]
     if seconds <= 0:
