@@ -137,7 +137,8 @@ def _contexts(modules: list[nn.Module], selective: bool) -> Contexts:
     if not selective:
         return contextlib.nullcontext(), _norms_left_alone(modules)
     first, again = create_selective_checkpoint_contexts(KEPT_BY_SELECTIVE)
-    return first, _both(again, _norms_left_alone(modules))
+    # The copies are made outside the selective mode, which knows only the operators of the first pass.
+    return first, _both(_norms_left_alone(modules), again)
 
 
 @contextlib.contextmanager

@@ -257,7 +257,7 @@ def _moved_dataclass(batch: Any, moved: Callable[[Any], Any]) -> Any:
 def tensor_bytes(batch: Any) -> int:
     """Bytes of all tensors in a batch."""
     if isinstance(batch, Tensor):
-        return batch.numel() * batch.element_size()
+        return int(batch.numel() * batch.element_size())
     if isinstance(batch, Mapping):
         return sum(map(tensor_bytes, batch.values()))
     if isinstance(batch, tuple | list):

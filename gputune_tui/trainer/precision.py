@@ -29,7 +29,8 @@ def autocast(precision: str, device_kind: str) -> AbstractContextManager[object]
     """The context of the forward pass and the loss."""
     if precision not in AUTOCAST_TYPES:
         return contextlib.nullcontext()
-    return torch.autocast(device_kind, dtype=AUTOCAST_TYPES[precision])
+    context: AbstractContextManager[object] = torch.autocast(device_kind, dtype=AUTOCAST_TYPES[precision])
+    return context
 
 
 def grad_scaler(precision: str, device_kind: str) -> torch.amp.GradScaler | None:

@@ -175,7 +175,7 @@ class WindowTotal:
 
 def to_channels_last(model: nn.Module) -> None:
     """Give convolution weights the channels-last memory format."""
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch documents this form
+    model.to(memory_format=torch.channels_last)
 
 
 def batchnorm_note(model: nn.Module, settings: TrainSettings) -> str | None:
