@@ -20,9 +20,10 @@ def prepare_precision(precision: str, device_kind: str) -> None:
     `.fp32_precision` attributes makes torch's own getters raise (trial_engine.md section 8). torch's default allows
     TF32 in convolutions; fp32 here means fp32 everywhere.
     """
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    tf32 = precision == "tf32" and device_kind == "cuda"
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
     if device_kind == "cuda":
-        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = tf32
 
 
 def autocast(precision: str, device_kind: str) -> AbstractContextManager[object]:
@@ -36,16 +37,26 @@ def autocast(precision: str, device_kind: str) -> AbstractContextManager[object]
 def grad_scaler(precision: str, device_kind: str) -> torch.amp.GradScaler | None:
     """The scaler that fp16 gradients need; None for every other precision.
 
-    It is made for the device that runs: a scaler for "cuda" on a machine without one disables itself silently.
+    Raises:
+        SettingsNotApplicable: it would not be active; a scaler for "cuda" on a machine without one says so only in a
+            warning and lets small gradients vanish.
     """
-    return torch.amp.GradScaler(device_kind) if precision == "fp16" else None
+    if precision != "fp16":
+        return None
+    scaler = torch.amp.GradScaler(device_kind)
+    if not scaler.is_enabled():
+        raise SettingsNotApplicable(f"fp16 AMP is not applicable: torch has no gradient scaler for {device_kind} here")
+    return scaler
 
 
-def check_parameters(precision: str, parameters: Iterable[torch.nn.Parameter]) -> None:
+def check_parameters(precision: str, parameters: Iterable[torch.Tensor]) -> None:
     """Refuse fp16 AMP over parameters that are fp16 already: their gradients cannot be unscaled.
 
     Raises:
-        SettingsNotApplicable: a trainable parameter is fp16.
+        SettingsNotApplicable: a trained parameter is fp16.
     """
     if precision == "fp16" and any(p.dtype == torch.float16 for p in parameters if p.requires_grad):
-        raise SettingsNotApplicable("fp16 AMP is not applicable: the parameters are fp16 already")
+        raise SettingsNotApplicable(
+            "fp16 AMP is not applicable: parameters are fp16 already, and their gradients cannot be unscaled; "
+            "keep the model in fp32, or use precision=fp32 to run it as it is"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,12 +26,17 @@ class StepResult:
     samples: int
     """Counted over its micro-batches, not planned."""
     micro_batches: int
-    skipped: bool
-    """The gradient scaler left the update out."""
+    left_out: bool | Tensor
+    """The gradient scaler left the update out; a 0-d tensor on the device where only the device knows."""
     loss: Tensor
     """Mean loss of the window, weighted as its gradients are; 0-d, detached, on the device."""
     gradient_norm: Tensor | None = None
-    """Global L2 norm of the gradients of that mean loss, when observed; 0-d."""
+    """Global L2 norm of the gradients of that mean loss, unscaled, when observed; 0-d."""
+
+    @property
+    def skipped(self) -> bool:
+        """The gradient scaler left the update out; reading it may wait for the device."""
+        return bool(self.left_out)
 
 
 class StepWorkload(Protocol):
@@ -47,9 +52,10 @@ class StepWorkload(Protocol):
 class TrainStep:
     """Runs windows of up to `accumulation_steps` micro-batches, one optimizer update each.
 
-    A window's loss is the mean over its items where the workload counts them, else the mean of its micro-batches. The
-    number of items is known only at the window's end: gradients are summed under a guess (the first count times the
-    planned micro-batches) and corrected at the end where the guess was wrong, so that equal micro-batches cost nothing.
+    Nothing in it waits for the device, but for what torch's own gradient scaler does.
+
+    Raises:
+        SettingsNotApplicable: fp16 over parameters that are fp16 already, or without an active scaler.
     """
 
     def __init__(
@@ -60,18 +66,18 @@ class TrainStep:
         settings: TrainSettings,
         device: torch.device,
     ) -> None:
-        check_parameters(settings.precision, model.parameters())
         self._workload = workload
         self._model = model
         self._optimizer = optimizer
         self._settings = settings
         self._device = device
+        self._parameters: list[Tensor] = [p for group in optimizer.param_groups for p in group["params"]]
+        check_parameters(settings.precision, self._parameters)
         self._scaler = grad_scaler(settings.precision, device.type)
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self._updated = False
+        self._left_out: bool | Tensor = False
         optimizer.register_step_post_hook(self._note_update)
 
-    def run(self, window: Iterator[Any], mark: Mark | None = None, observe: bool = False) -> StepResult:
+    def run(self, window: Iterable[Any], mark: Mark | None = None, observe: bool = False) -> StepResult:
         """Run one window.
 
         Args:
@@ -80,7 +86,7 @@ class TrainStep:
             observe: also measure the gradients' norm.
 
         Raises:
-            NoData: the window is empty.
+            NoData: the window is empty, or the workload counts no item in all of it.
         """
         self._optimizer.zero_grad(set_to_none=True)
         total = WindowTotal(self._settings.accumulation_steps)
@@ -92,13 +98,16 @@ class TrainStep:
             self._micro_batch(batch, total, mark)
         if total.micro_batches == 0:
             raise NoData("the loader gave no batch for an optimizer step")
-        if (factor := total.correction()) is not None:
-            torch._foreach_mul_([p.grad for p in self._parameters if p.grad is not None], factor)
+        factor = total.correction()
+        if factor is not None:
+            self._scale_gradients(factor)
+        if observe and self._scaler is not None:
+            self._scaler.unscale_(self._optimizer)
         norm = self._gradient_norm() if observe else None
-        skipped = self._update()
+        left_out = self._update()
         if mark:
             mark("optimizer")
-        return StepResult(samples, total.micro_batches, skipped, total.mean_loss(), norm)
+        return StepResult(samples, total.micro_batches, left_out, total.mean_loss(), norm)
 
     def _micro_batch(self, batch: Any, total: WindowTotal, mark: Mark | None) -> None:
         settings = self._settings
@@ -110,34 +119,64 @@ class TrainStep:
         if mark:
             mark("forward")
         weighted = total.add(result)
-        (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()
+        if weighted is not None:
+            (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()
         if mark:
             mark("backward")
 
-    def _update(self) -> bool:
-        """One optimizer step; True when the scaler left it out."""
-        self._updated = False
+    def _update(self) -> bool | Tensor:
+        """One optimizer step; tells whether the scaler left it out."""
         if self._scaler is None:
             self._optimizer.step()
             return False
-        before = self._scaler.get_scale()
+        self._left_out = True
         self._scaler.step(self._optimizer)
         self._scaler.update()
-        # A fused optimizer is always called and skips on the device: then only the lowered scale tells.
-        return not self._updated or self._scaler.get_scale() < before
+        return self._left_out
 
-    def _note_update(self, *_: object) -> None:
-        self._updated = True
+    def _note_update(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """The scaler calls a fused optimizer in any case, and tells it in `found_inf` to do nothing."""
+        found_inf = getattr(optimizer, "found_inf", None)
+        self._left_out = False if found_inf is None else found_inf
+
+    def _scale_gradients(self, factor: float | Tensor) -> None:
+        with torch.no_grad():
+            for gradients in _by_kind(self._gradients()):
+                torch._foreach_mul_(gradients, factor.to(gradients[0].device) if isinstance(factor, Tensor) else factor)
 
     def _gradient_norm(self) -> Tensor:
-        if self._scaler is not None:
-            self._scaler.unscale_(self._optimizer)
-        norms = [torch.linalg.vector_norm(p.grad.detach()).float() for p in self._parameters if p.grad is not None]
-        return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+        with torch.no_grad():
+            norms = [torch.linalg.vector_norm(g).float().to(self._device) for g in self._gradients()]
+        return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros((), device=self._device)
+
+    def _gradients(self) -> list[Tensor]:
+        """The gradients' values; a sparse gradient is coalesced, so that each element stands for itself."""
+        found = []
+        for parameter in self._parameters:
+            gradient = parameter.grad
+            if gradient is not None and gradient.is_sparse:
+                parameter.grad = gradient = gradient.coalesce()
+                found.append(gradient._values())
+            elif gradient is not None:
+                found.append(gradient)
+        return found
+
+
+def _by_kind(tensors: list[Tensor]) -> list[list[Tensor]]:
+    """Tensors of one device and type together: what one foreach kernel takes."""
+    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for tensor in tensors:
+        kinds.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+    return list(kinds.values())
 
 
 class WindowTotal:
-    """Sums a window's losses and items without waiting for the device."""
+    """Sums a window's losses and items without waiting for the device.
+
+    A window's loss is the mean over its items where the workload counts them, else the mean of its micro-batches. The
+    number of items is known only at the window's end: gradients are summed under a guess (the first count times the
+    planned micro-batches) and corrected at the end where the guess was wrong, so that equal micro-batches cost nothing.
+    """
 
     def __init__(self, planned: int) -> None:
         self.micro_batches = 0
@@ -146,22 +185,32 @@ class WindowTotal:
         self._items: int | Tensor = 0
         self._losses: list[Tensor] = []
 
-    def add(self, result: LossResult) -> Tensor:
-        """Add a micro-batch; returns the loss as it is to be differentiated."""
+    def add(self, result: LossResult) -> Tensor | None:
+        """Add a micro-batch; returns the loss as it is to be differentiated, None where it counts for nothing."""
         self.micro_batches += 1
-        items = 1 if result.items is None else result.items
-        self._items = self._items + items
+        loss, items = result.loss, 1 if result.items is None else result.items
+        if self._planned == 1:
+            self._losses.append(loss.detach())
+            return loss
+        if not isinstance(items, Tensor) and items < 1:
+            # The mean over no item is NaN more often than not; the big batch has nothing from it.
+            return None
         if self._guess is None:
-            self._guess = items * self._planned
-        loss = result.loss
-        self._losses.append(loss.detach().float() * items if self._planned > 1 else loss.detach())
-        return loss if self._planned == 1 else loss * (items / self._guess)
+            self._guess = (items.clamp(min=1) if isinstance(items, Tensor) else items) * self._planned
+        self._items = self._items + items
+        self._losses.append(loss.detach().float() * items)
+        return loss * (items / self._guess)
 
     def correction(self) -> float | Tensor | None:
-        """Factor for the gradients where the guess was not the total; None where it was."""
-        assert self._guess is not None
+        """Factor for the gradients where the guess was not the total; None where it was.
+
+        Raises:
+            NoData: no item was counted.
+        """
         if self._planned == 1:
             return None
+        if self._guess is None:
+            raise NoData("the workload counts no item in any batch of an optimizer step, so its loss is no mean")
         if isinstance(self._items, Tensor) or isinstance(self._guess, Tensor):
             return torch.as_tensor(self._guess / self._items)
         return None if self._items == self._guess else self._guess / self._items
@@ -174,12 +223,15 @@ class WindowTotal:
 
 
 def to_channels_last(model: nn.Module) -> None:
-    """Give convolution weights the channels-last memory format."""
-    model.to(memory_format=torch.channels_last)
+    """Give convolution weights (every 4-d parameter and buffer) the channels-last memory format, in place."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4 and tensor.is_floating_point():
+            tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
 
 
 def batchnorm_note(model: nn.Module, settings: TrainSettings) -> str | None:
     """The remark that accumulation is no large batch for BatchNorm; None where it does not apply."""
-    if settings.accumulation_steps > 1 and any(isinstance(m, _BatchNorm) for m in model.modules()):
+    sees_batch = any(isinstance(m, _BatchNorm) and (m.training or not m.track_running_stats) for m in model.modules())
+    if settings.accumulation_steps > 1 and sees_batch:
         return f"BatchNorm sees micro-batch {settings.micro_batch_size}"
     return None
