@@ -148,6 +148,15 @@ def test_rows_without_a_rank_follow_by_state() -> None:
     assert [row.trial.id for row in found.rows] == [9, 8, 7, 6, 4, 5, 3, 2, 1]
 
 
+def test_of_two_trials_at_the_reference_the_first_is_the_baseline_in_any_order() -> None:
+    settings = TrainSettings()
+    trials = [complete(n, launch(10.0 * n), settings=settings) for n in (1, 2)]
+    for order in (trials, trials[::-1]):
+        found = board(*order, reference=settings)
+        assert {row.trial.id: row.guard for row in found.rows} == {1: "baseline", 2: "passed"}
+        assert {row.trial.id: round(row.ratio_to_reference or 0, 6) for row in found.rows} == {1: 1.0, 2: 2.0}
+
+
 def test_nothing_at_all() -> None:
     assert board() == Leaderboard((), None)
 
