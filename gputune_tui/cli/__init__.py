@@ -14,7 +14,6 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; what goes wrong is one sentence on stderr."""
     import click
 
-    from gputune_tui.cli.driving import Interrupted
     from gputune_tui.cli.main import gputune
 
     for stream in (sys.stdout, sys.stderr):
@@ -29,9 +28,6 @@ def run(arguments: Sequence[str]) -> int:
         return ExitCode.USAGE
     except (click.Abort, KeyboardInterrupt):
         return 130
-    except Interrupted as interruption:
-        _say(str(interruption))
-        return interruption.exit_code
     except GputuneError as error:
         _say(str(error))
         return error.exit_code
