@@ -7,9 +7,14 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from gputune_tui.domain.plain import from_plain
+from gputune_tui.errors import ProtocolError
+
 PROBE_TIMEOUT_S = 10.0
+KILL_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,33 @@ def probe_gpus(timeout_s: float = PROBE_TIMEOUT_S) -> GpuProbe:
     """Ask NVML in a child process; its hang or crash becomes a `problem`."""
     command = [sys.executable, "-m", "gputune_tui.telemetry.nvml"]
     try:
-        answer = subprocess.run(command, capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
-        data = json.loads(answer.stdout)
+        # `-m` puts the working directory first on sys.path: the user's own may hold a `json.py` of theirs.
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=Path(__file__).parents[2],
+        )
+    except OSError as error:
+        return GpuProbe(None, (), f"NVML could not be asked: {error.strerror}")
+    try:
+        answer, _ = child.communicate(timeout=timeout_s)
+        return from_plain(GpuProbe, json.loads(answer))
     except subprocess.TimeoutExpired:
+        _abandon(child)
         return GpuProbe(None, (), f"the NVIDIA driver did not answer within {timeout_s:.0f} s")
-    except (OSError, ValueError):
+    except (ValueError, ProtocolError):
         return GpuProbe(None, (), "the NVIDIA driver library crashed")
-    return GpuProbe(data["driver"], tuple(GpuInfo(**gpu) for gpu in data["gpus"]), data["problem"])
+
+
+def _abandon(child: subprocess.Popen[bytes]) -> None:
+    """Kill it and wait only briefly: what hangs inside the kernel does not die."""
+    child.kill()
+    if child.stdout is not None:
+        child.stdout.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(KILL_PATIENCE_S)
 
 
 def read_nvml() -> GpuProbe:
