@@ -66,6 +66,8 @@ def cgroup_folders(proc: Path, root: Path, controller: str) -> list[Path]:
     folders: list[Path] = []
     with contextlib.suppress(OSError):
         for line in (proc / "self/cgroup").read_text().splitlines():
+            if line.count(":") < 2:
+                continue
             number, controllers, path = line.split(":", 2)
             if number == "0" and not controllers:
                 bases = [root, root / "unified"]
