@@ -39,8 +39,8 @@ def choose_device(wanted: str | None, probe: Callable[[], GpuProbe], visible: st
         visible: CUDA_VISIBLE_DEVICES of the user, which N counts within.
 
     Raises:
-        UsageError: not a device's name, or no GPU of that number or UUID.
-        EnvironmentProblem: a GPU was asked for and there is none.
+        UsageError: not a device's name, or no GPU of that number or UUID, or several of that UUID's beginning.
+        EnvironmentProblem: a GPU was asked for and there is none, or it does not answer.
     """
     if wanted == "cpu":
         return ChosenDevice("cpu", "cpu", None, None)
@@ -53,30 +53,42 @@ def choose_device(wanted: str | None, probe: Callable[[], GpuProbe], visible: st
         if wanted is None:
             return ChosenDevice("cpu", "cpu", None, None, f"{reason}; trials run on the CPU")
         raise EnvironmentProblem(f"--device {wanted} is not possible: {reason}; use --device cpu")
-    if wanted is not None and wanted.startswith("GPU-"):
-        gpu = next((gpu for gpu in gpus if gpu.uuid and gpu.uuid.startswith(wanted)), None)
-    else:
-        number = int((wanted or "cuda").partition(":")[2] or 0)
-        gpu = gpus[number] if number < len(gpus) else None
-    if gpu is None:
+    matches = _matching(gpus, wanted)
+    if len(matches) != 1:
+        what = f"{wanted} is the beginning of several UUIDs" if matches else f"there is no device {wanted}"
         names = ", ".join(f"cuda:{i} {gpu.uuid or ''}".strip() for i, gpu in enumerate(gpus))
-        raise UsageError(f"there is no device {wanted}; this node has {names}")
-    return ChosenDevice("cuda:0", wanted or f"cuda:{gpus.index(gpu)}", gpu, found.driver)
+        raise UsageError(f"{what}; this node has {names}")
+    gpu = matches[0]
+    label = wanted or f"cuda:{gpus.index(gpu)}"
+    if gpu.uuid is None:
+        # A trial is shown its GPU by UUID: without one it would run on another card.
+        raise EnvironmentProblem(f"{label} does not tell its UUID (lost from the bus?); choose another --device")
+    return ChosenDevice("cuda:0", label, gpu, found.driver)
+
+
+def _matching(gpus: list[GpuInfo], wanted: str | None) -> list[GpuInfo]:
+    """The GPUs that `wanted` can mean; without a wish the first that answers."""
+    if wanted is None:
+        return next(([gpu] for gpu in gpus if gpu.uuid), gpus[:1])
+    if wanted.startswith("GPU-"):
+        return [gpu for gpu in gpus if gpu.uuid and gpu.uuid.startswith(wanted)]
+    number = int(wanted.partition(":")[2] or 0)
+    return gpus[number : number + 1]
 
 
 def visible_gpus(gpus: tuple[GpuInfo, ...], visible: str | None) -> list[GpuInfo]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves, in its order; entries are numbers or beginnings of UUIDs.
 
-    As CUDA does, the list ends at the first entry that names no GPU.
+    As CUDA does, the list ends at the first entry that names no GPU, or more than one.
     """
     if visible is None:
         return list(gpus)
     chosen: list[GpuInfo] = []
     for entry in filter(None, (part.strip() for part in visible.split(","))):
         match = [g for g in gpus if (str(g.index) == entry if entry.isdigit() else (g.uuid or "").startswith(entry))]
-        if not match:
+        if len(match) != 1:
             break
-        chosen += match[:1]
+        chosen += match
     return chosen
 
 
