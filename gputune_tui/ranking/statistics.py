@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, variance
+from statistics import fmean, median
 from typing import Literal
 
 from gputune_tui.domain.trial import Block, Launch
@@ -22,6 +22,8 @@ PAIR_PRIOR_SD = 0.05
 """The same for the log ratio of two launches that run side by side: each brings a launch offset of its own."""
 PAIR_PRIOR_DF = 3
 """Weaker than for single launches: interleaving takes out a part of the noise that differs between machines."""
+NORMAL_SD_PER_MAD = 1.4826
+"""Standard deviation over median absolute deviation of normal noise."""
 _MAX_LOG_RATE, _MAX_LOG = 300.0, 700.0
 """Absurd block times must not overflow: a float ends at exp(709), and an interval needs room around its value."""
 
@@ -179,8 +181,16 @@ def _interval(centre: float, error: float, df: int, confidence: float) -> tuple[
 
 
 def _variance_of_median(values: Sequence[float]) -> float:
-    """Variance of the median of `values`: pi/2 times that of the mean (the asymptotic figure for normal noise)."""
-    return math.pi / 2 * variance(values) / len(values) if len(values) > 1 else 0.0
+    """Variance of the median of `values`: pi/2 times that of the mean (the asymptotic figure for normal noise).
+
+    The spread is taken from the median absolute deviation: a median that some disturbed blocks cannot move shall not
+    have an interval that they stretch without bound.
+    """
+    if len(values) < 2:
+        return 0.0
+    centre = median(values)
+    sd = NORMAL_SD_PER_MAD * median(abs(value - centre) for value in values)
+    return math.pi / 2 * sd**2 / len(values)
 
 
 def _counts(block: Block) -> bool:

@@ -22,7 +22,7 @@ from tests.ranking.make import blocks, launch
 
 
 def test_one_launch_is_its_block_median_with_the_prior_of_launches() -> None:
-    found = throughput([launch(90, 100, 100, 100, 400)])
+    found = throughput([launch(90, 95, 100, 105, 400)])
     assert found is not None
     assert found.value == pytest.approx(100)
     assert (found.launches, found.blocks, found.steps, found.confidence) == (1, 5, 10, 0.95)
@@ -41,6 +41,14 @@ def test_several_launches_pool_their_spread_with_the_prior() -> None:
     width = t_quantile(0.95, 6) * math.sqrt(variance / 3)
     assert found.value == pytest.approx(math.exp(mean))
     assert (found.low, found.high) == pytest.approx((math.exp(mean - width), math.exp(mean + width)))
+
+
+def test_disturbed_blocks_do_not_stretch_the_interval_without_bound() -> None:
+    calm = throughput([launch(97, 98, 99, 100, 101, 102, 103)])
+    disturbed = throughput([launch(5, 98, 99, 100, 101, 102, 103)])
+    assert calm is not None
+    assert disturbed is not None
+    assert disturbed.high / disturbed.low == pytest.approx(calm.high / calm.low, rel=0.05)
 
 
 def test_more_launches_narrow_the_interval_and_more_blocks_of_one_never_pass_the_prior() -> None:
