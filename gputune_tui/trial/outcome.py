@@ -100,7 +100,8 @@ def _limit(ending: Ending) -> tuple[FailureReason, str, bool]:
 
 
 def _signalled(number: int, ending: Ending) -> tuple[FailureReason, str, bool]:
-    name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
+    # Real-time signals are valid and have no name.
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     activity = _activity(ending)
     if number == signal.SIGKILL and ending.host_oom_kills:
         text = f"the kernel killed it while {activity}: the host ran out of memory; smaller batches or fewer workers"
