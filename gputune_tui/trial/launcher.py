@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -142,12 +143,9 @@ def fill_placeholders(job: Job) -> list[str]:
     }
     if job.global_batch_size is not None:
         values["global_batch_size"] = str(job.global_batch_size)
-    filled = []
-    for word in job.workload.command:
-        for name, text in values.items():
-            word = word.replace("{" + name + "}", text)
-        filled.append(word)
-    return filled
+    named = re.compile("{(" + "|".join(values) + ")}")
+    # In one pass, so that braces inside a value stay what they are.
+    return [named.sub(lambda match: values[match[1]], word) for word in job.workload.command]
 
 
 def placeholders(command: Sequence[str], names: Sequence[str]) -> set[str]:
