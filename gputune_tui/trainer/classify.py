@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import re
+import traceback
 
 import torch
 
@@ -31,6 +33,10 @@ _SHARED_MEMORY = ("unable to allocate shared memory", "unable to open shared mem
 _OPEN_FILES = ("Too many open files", "received 0 items of ancdata")
 _LOADER_CHILD_CUDA = "Cannot re-initialize CUDA in forked subprocess"
 _HALF_PARAMETERS = "Attempting to unscale FP16 gradients"
+_GRAD_SCALER = "torch/amp/grad_scaler.py"
+_DISK_FULL = tuple(f"[Errno {number}]" for number in (errno.ENOSPC, errno.EDQUOT))
+_FROM_WORKER = re.compile(r"Caught (\w+) in DataLoader worker")
+_TORCHS_TYPES = ("RuntimeError", "OSError", "AcceleratorError")
 
 
 def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_bytes: int | None) -> Error:
@@ -51,6 +57,8 @@ def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_
         return Error(FailureReason.CRASH, str(error), in_workload=True)
     if is_allocation_failure(error):
         return _out_of_memory(error, capped, budget_bytes, peak_bytes)
+    if _scaler_met_half_gradients(error):
+        return Error(FailureReason.INVALID, "fp16 AMP is not applicable: the parameters are fp16 already")
     text = _own_text(error)
     if text is not None:
         found = _from_torchs_text(text)
@@ -73,10 +81,24 @@ def is_allocation_failure(error: BaseException) -> bool:
 
 
 def _own_text(error: BaseException) -> str | None:
-    """The text of an error of exactly the types that torch raises; what a user's ValueError says is theirs."""
+    """The text of an error of exactly the types that torch raises; what a user's ValueError says is theirs.
+
+    An exception that torch cannot rebuild after a loader worker sent it comes as a RuntimeError: its text names the
+    type that it had.
+    """
     accelerator_error = getattr(torch, "AcceleratorError", RuntimeError)
-    exact = type(error) in (RuntimeError, OSError, accelerator_error)
-    return str(error) if exact else None
+    if type(error) not in (RuntimeError, OSError, accelerator_error):
+        return None
+    wrapped = _FROM_WORKER.match(str(error))
+    return None if wrapped and wrapped[1] not in _TORCHS_TYPES else str(error)
+
+
+def _scaler_met_half_gradients(error: BaseException) -> bool:
+    """True for the ValueError of torch's own gradient scaler."""
+    if _HALF_PARAMETERS not in str(error):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.endswith(_GRAD_SCALER)
 
 
 def _out_of_memory(error: BaseException, capped: bool, budget: int | None, peak: int | None) -> Error:
@@ -102,8 +124,8 @@ def _from_torchs_text(text: str) -> Error | None:
         return Error(
             FailureReason.INVALID, "not possible with loader workers: the dataset uses CUDA; num_workers=0 works"
         )
-    if _HALF_PARAMETERS in text:
-        return Error(FailureReason.INVALID, "fp16 AMP is not applicable: the parameters are fp16 already")
+    if _FROM_WORKER.match(text) and any(part in text for part in _DISK_FULL):
+        return Error(FailureReason.DISK_FULL, "no space left on the disk a loader worker writes to")
     if text.startswith("DataLoader worker") and "killed by signal: Killed" in text:
         return Error(
             FailureReason.KILLED, "a loader worker was killed from outside (SIGKILL); is the host out of memory?"
