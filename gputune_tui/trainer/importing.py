@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import types
 from pathlib import Path
 
 from gputune_tui.domain.builtin import builtin_path
 from gputune_tui.errors import WorkloadError
-from gputune_tui.trainer.describe import describe_exception
+from gputune_tui.trainer.describe import describe_exception, place_of
 
 PACKAGE_NAME = "gputune_user_workload"
 """Name of the package that stands for the folder of a workload file, so that `from .helpers import x` works."""
@@ -40,8 +42,17 @@ def import_workload(name: str) -> tuple[types.ModuleType, str | None]:
         path = Path(target).expanduser()
         if not path.is_file():
             raise WorkloadRefused(f"there is no file {path}")
+        if path.suffix != ".py":
+            raise WorkloadRefused(f"{path} is no Python file: its name must end with .py")
         return _import_file(path.resolve(), name), class_name
+    if not all(part.isidentifier() for part in target.split(".")):
+        raise _no_such(target)
     return _import_module(target, name), class_name
+
+
+def is_builtin(name: str) -> bool:
+    """True for the name of a built-in workload."""
+    return builtin_path(split_name(name)[0]) is not None
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -51,25 +62,44 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def _import_file(path: Path, name: str) -> types.ModuleType:
-    folder = path.parent
+    root = _package_root(path) if _imports_relatively(path) else path.parent
     package = types.ModuleType(PACKAGE_NAME)
-    package.__path__ = [str(folder)]
+    package.__path__ = [str(root)]
     sys.modules[PACKAGE_NAME] = package
     # At the end, so that a helper named like a standard or installed module does not take its place.
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    module_name = f"{PACKAGE_NAME}.{path.stem}"
+    sys.path.extend(str(folder) for folder in dict.fromkeys((path.parent, root)) if str(folder) not in sys.path)
+    parent = ".".join((PACKAGE_NAME, *path.parent.relative_to(root).parts))
+    # A dot in the file's name would make a package of what stands before it.
+    module_name = f"{parent}.{path.stem.replace('.', '_')}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
     with _CleanArguments(str(path)):
         try:
+            importlib.import_module(parent)
+            sys.modules[module_name] = module
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # whatever the user's module raises is a fault to name
             raise WorkloadFault(_import_message(name, error)) from error
     return module
+
+
+def _imports_relatively(path: Path) -> bool:
+    """Whether a file is written as part of a package: only then do the packages around it run."""
+    try:
+        nodes = ast.walk(ast.parse(path.read_bytes()))
+    except (SyntaxError, ValueError, OSError):
+        return False  # its import will tell
+    return any(isinstance(node, ast.ImportFrom) and node.level > 0 for node in nodes)
+
+
+def _package_root(path: Path) -> Path:
+    """The folder above all packages around a file, so that `from ..models import x` works."""
+    folder = path.parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        folder = folder.parent
+    return folder
 
 
 def _import_module(target: str, name: str) -> types.ModuleType:
@@ -81,19 +111,21 @@ def _import_module(target: str, name: str) -> types.ModuleType:
             return importlib.import_module(target)
         except ModuleNotFoundError as error:
             if error.name is not None and (target == error.name or target.startswith(error.name + ".")):
-                raise WorkloadRefused(
-                    f"there is no workload, file or module {target!r}; gputune-tui workloads lists the built-in ones, "
-                    "and a file is written ./name.py"
-                ) from error
+                raise _no_such(target) from error
             raise WorkloadFault(_import_message(name, error)) from error
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # whatever the user's module raises is a fault to name
             raise WorkloadFault(_import_message(name, error)) from error
+
+
+def _no_such(target: str) -> WorkloadRefused:
+    return WorkloadRefused(
+        f"there is no workload, file or module {target!r}; gputune-tui workloads lists the built-in ones, "
+        "and a file is written ./name.py"
+    )
 
 
 def _import_message(name: str, error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        from gputune_tui.trainer.describe import place_of
-
         where = place_of(error)
         return f"importing {name} ended the program (SystemExit {error.code}){f' at {where}' if where else ''}"
     return f"importing {name} failed: {describe_exception(error)}"
@@ -114,9 +146,9 @@ class _CleanArguments:
 
 
 def content_hash(module: types.ModuleType) -> str:
-    """SHA-256 over the workload's file and every module it loaded from its own folder, by path relative to it."""
+    """SHA-256 over the workload's file and every module it loaded from its own folders, by path relative to them."""
     main = Path(module.__file__ or "").resolve()
-    root = main.parent
+    root = _package_root(main)
     sources: dict[str, bytes] = {}
     for loaded in list(sys.modules.values()):
         file = getattr(loaded, "__file__", None)
@@ -129,7 +161,7 @@ def content_hash(module: types.ModuleType) -> str:
             sources[path.relative_to(root).as_posix()] = path.read_bytes()
     digest = hashlib.sha256()
     for relative, source in sorted(sources.items()):
-        digest.update(relative.encode() + b"\0" + hashlib.sha256(source).digest())
+        digest.update(os.fsencode(relative) + b"\0" + hashlib.sha256(source).digest())
     return digest.hexdigest()
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import inspect
-import itertools
+import multiprocessing
 import os
-import random
 import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
 from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.trainer.batch import tensor_bytes
+from gputune_tui.trainer.duplicates import DuplicateWatch
 from gputune_tui.trainer.faults import NoData, SettingsNotApplicable, bytes_words
 from gputune_tui.trainer.memory import lift_data_limit
 from gputune_tui.trainer.workload import AdaptedWorkload, WorkloadFault
@@ -31,27 +29,37 @@ SHM_RESERVE = 1.2
 class Batches:
     """Endless windows over the epochs of one loader; it owns the workers."""
 
-    def __init__(self, loader: Any, settings: TrainSettings, name: str, batch_size_of: Callable[[Any], int]) -> None:
+    def __init__(self, loader: Any, settings: TrainSettings, workload: AdaptedWorkload) -> None:
         self.epoch = 0
         self.notes: list[str] = []
+        """What the user should know about the data; grows while batches are drawn."""
         self._loader = loader
         self._settings = settings
-        self._name = name
-        self._batch_size_of = batch_size_of
+        self._workload = workload
         self._iterator: Iterator[Any] | None = None
-        self._in_epoch = 0
         self._checked = False
+        iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
+        self._duplicates = DuplicateWatch(self.num_workers) if iterable and self.num_workers > 1 else None
+
+    @property
+    def num_workers(self) -> int:
+        """Workers of the loader, whatever the knob says."""
+        return int(getattr(self._loader, "num_workers", 0) or 0)
 
     @property
     def prefetched_batches(self) -> int:
         """Batches that the workers hold ready."""
-        workers = int(getattr(self._loader, "num_workers", 0) or 0)
-        return workers * int(getattr(self._loader, "prefetch_factor", None) or DEFAULT_PREFETCH) if workers else 0
+        factor = getattr(self._loader, "prefetch_factor", None) or DEFAULT_PREFETCH
+        return self.num_workers * int(factor)
 
     def windows(self, accumulation_steps: int) -> Iterator[Iterator[Any]]:
         """Each item yields the batches of one optimizer step, lazily, so that waiting is measured where it happens.
 
         A window never crosses the end of an epoch: the last one of an epoch may be shorter.
+
+        Raises:
+            NoData: an epoch gave nothing.
+            SettingsNotApplicable: the loader's batches are not those that the settings ask for.
         """
         while True:
             yield self._window(accumulation_steps)
@@ -70,41 +78,67 @@ class Batches:
     def _next(self) -> tuple[bool, Any]:
         """The next batch of the epoch; (False, None) at its end, after which the next epoch begins."""
         if self._iterator is None:
-            self._iterator, self._in_epoch = iter(self._loader), 0
+            self._iterator = iter(self._loader)
         try:
             batch = next(self._iterator)
         except StopIteration:
             self._iterator = None
             self.epoch += 1
             return False, None
-        self._in_epoch += 1
         if not self._checked:
             self._check_first(batch)
+        if self._duplicates is not None and self.epoch == 0:
+            note = self._duplicates.see(batch)
+            if note is not None:
+                self.notes.append(note)
         return True, batch
 
     def _check_first(self, batch: Any) -> None:
-        """The first batch tells whether the workload's loader obeys the batch knob and its workers have room."""
+        """The first batch tells whether the batch knob is obeyed and whether the workers have room."""
         self._checked = True
-        size, wanted = self._batch_size_of(batch), self._settings.micro_batch_size
-        length = _length(getattr(self._loader, "dataset", None))
-        if size != wanted and (length is None or length >= wanted):
+        size, wanted = self._workload.batch_size_of(batch), self._settings.micro_batch_size
+        if size != wanted:
+            self._other_size(size, wanted)
+        if self.num_workers:
+            batches = self.prefetched_batches + self.num_workers
+            warning = shm_warning(batches, tensor_bytes(batch))
+            if warning is not None:
+                self.notes.append(warning)
+
+    def _other_size(self, size: int, wanted: int) -> None:
+        dataset = getattr(self._loader, "dataset", None)
+        length = None if dataset is None else _length(dataset)
+        if length is not None and size <= length < wanted:
+            raise SettingsNotApplicable(too_large(wanted, length))
+        if self._workload.optional("build_loader") is not None:
             raise SettingsNotApplicable(
                 f"the batch axis is not available: the workload's loader gives batches of {size} samples, "
                 f"not {wanted}; use micro_batch_size={size}, or let it take batch_size"
             )
-        prefetched = self.prefetched_batches
-        warning = shm_warning(prefetched, tensor_bytes(batch)) if prefetched else None
-        if warning is not None:
-            self.notes.append(warning)
+        if size < wanted and isinstance(dataset, IterableDataset):
+            whose = "a loader worker's share of the dataset" if self.num_workers > 1 else "the dataset"
+            raise SettingsNotApplicable(f"micro_batch_size={wanted} is larger than {whose}, which has {size} samples")
+        seems = f"the first batch of micro_batch_size={wanted} seems to hold {size} samples"
+        if self._workload.optional("batch_size_of") is not None:
+            self.notes.append(f"a batch of micro_batch_size={wanted} holds {size} samples, says batch_size_of")
+        elif size < wanted and self._workload.optional("collate_fn") is not None:
+            # A collate_fn may leave broken samples out; those that remain are counted.
+            self.notes.append(f"{seems}: collate_fn left some out, or the workload needs batch_size_of(batch)")
+        else:
+            raise WorkloadFault(f"{self._workload.name}: {seems}; give the workload batch_size_of(batch)")
 
     def _no_data_words(self) -> str:
-        length = _length(getattr(self._loader, "dataset", None))
+        name = self._workload.name
+        dataset = getattr(self._loader, "dataset", None)
+        length = None if dataset is None else _length(dataset)
         size = getattr(self._loader, "batch_size", None)
-        if length and getattr(self._loader, "drop_last", False) and size and length < size:
-            return f"{self._name}: the loader drops its only batch: {length} samples, batches of {size}, drop_last=True"
+        if length and size and length < size and getattr(self._loader, "drop_last", False):
+            return f"{name}: the loader drops its only batch: {length} samples, batches of {size}, drop_last=True"
         if length == 0:
-            return f"{self._name}: the dataset is empty"
-        return f"{self._name}: the loader gave no batch in a whole epoch"
+            return f"{name}: the dataset is empty"
+        if self.epoch > 2 or (self.epoch == 2 and self._checked):
+            return f"{name}: the loader gave no batch in its second epoch; an iterable must start anew at each iter()"
+        return f"{name}: the loader gave no batch in a whole epoch"
 
     def close(self) -> None:
         """Shut the workers down now instead of at garbage collection."""
@@ -119,19 +153,34 @@ def build_batches(workload: AdaptedWorkload, settings: TrainSettings, device_kin
     """The workload's data under the loader knobs.
 
     Raises:
-        SettingsNotApplicable: the micro-batch is larger than the dataset.
+        SettingsNotApplicable: the micro-batch is larger than the dataset, or a knob that the own loader ignores.
         NoData: the dataset is empty.
         WorkloadFault: build_dataset or build_loader returned something else.
     """
     arguments = loader_arguments(workload, settings, device_kind, seed)
-    own_loader = workload.optional("build_loader")
-    if own_loader is not None:
-        loader = own_loader(**_accepted(own_loader, arguments))
-        if not hasattr(loader, "__iter__"):
-            raise WorkloadFault(f"{workload.name}: build_loader returned {type(loader).__name__}, not a loader")
-    else:
-        loader = _loader_over(workload, arguments, settings)
-    return Batches(loader, settings, workload.name, workload.batch_size_of)
+    own = workload.optional("build_loader")
+    if own is None:
+        return Batches(_loader_over(workload, arguments, settings, seed), settings, workload)
+    loader = own(**_accepted(own, arguments))
+    if not hasattr(loader, "__iter__"):
+        raise workload.fault("build_loader", f"returned {type(loader).__name__}, not a DataLoader")
+    if isinstance(loader, DataLoader) and loader.num_workers > 0:
+        loader.worker_init_fn = WorkerStart(loader.worker_init_fn)
+    batches = Batches(loader, settings, workload)
+    _check_workers(batches, settings)
+    return batches
+
+
+def _check_workers(batches: Batches, settings: TrainSettings) -> None:
+    """A workload's own loader may have workers of its own choice: no figure may carry another number of them."""
+    have, wanted = batches.num_workers, settings.num_workers
+    if have != wanted and wanted:
+        raise SettingsNotApplicable(
+            f"the num_workers axis is not available: the workload's loader has {have} workers, not {wanted}; "
+            "let build_loader take num_workers"
+        )
+    if have != wanted:
+        batches.notes.append(f"the workload's own loader has {have} workers")
 
 
 def loader_arguments(workload: AdaptedWorkload, settings: TrainSettings, device_kind: str, seed: int) -> dict[str, Any]:
@@ -149,53 +198,67 @@ def loader_arguments(workload: AdaptedWorkload, settings: TrainSettings, device_
         arguments |= {
             "prefetch_factor": settings.prefetch_factor or DEFAULT_PREFETCH,
             "persistent_workers": settings.persistent_workers,
-            "worker_init_fn": WorkerStart(os.getpid(), workload.optional("worker_init_fn")),
+            "worker_init_fn": WorkerStart(workload.optional("worker_init_fn")),
             # Said outright: in some processes and from Python 3.14 on the default starts workers in 3 s instead of 0.1.
             "multiprocessing_context": "fork",
         }
     return arguments
 
 
-def _loader_over(workload: AdaptedWorkload, arguments: dict[str, Any], settings: TrainSettings) -> DataLoader[Any]:
+def _loader_over(
+    workload: AdaptedWorkload, arguments: dict[str, Any], settings: TrainSettings, seed: int
+) -> DataLoader[Any]:
     dataset = workload.user.build_dataset()
-    if not isinstance(dataset, IterableDataset):
-        length = _length(dataset)
-        if length == 0:
-            raise NoData(f"{workload.name}: the dataset is empty")
-        if length is not None and length < settings.micro_batch_size:
-            raise SettingsNotApplicable(
-                f"micro_batch_size={settings.micro_batch_size} is larger than the dataset, which has {length} samples"
-            )
-        arguments = {**arguments, "shuffle": True}
-    return DataLoader(dataset, **arguments)
+    if isinstance(dataset, IterableDataset):
+        return DataLoader(dataset, **arguments)
+    if not hasattr(dataset, "__getitem__"):
+        kind = type(dataset).__name__
+        hint = (
+            "name it build_loader" if isinstance(dataset, DataLoader) else "a Dataset or an IterableDataset is wanted"
+        )
+        raise workload.fault("build_dataset", f"returned {kind}, which cannot be indexed; {hint}")
+    if not hasattr(dataset, "__len__"):
+        raise workload.fault("build_dataset", f"returned {type(dataset).__name__}, which has no __len__")
+    length = len(dataset)
+    if length == 0:
+        raise NoData(f"{workload.name}: the dataset is empty")
+    if length < settings.micro_batch_size:
+        raise SettingsNotApplicable(too_large(settings.micro_batch_size, length))
+    # A generator of its own: the loader's also seeds its workers, once per epoch or once for all as they live on.
+    order = torch.Generator().manual_seed(seed)
+    return DataLoader(dataset, sampler=RandomSampler(dataset, generator=order), **arguments)
+
+
+def too_large(micro_batch_size: int, length: int) -> str:
+    """Why there is no batch of that size."""
+    return f"micro_batch_size={micro_batch_size} is larger than the dataset, which has {length} samples"
 
 
 def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Those arguments that the user's build_loader takes."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
-        return arguments
-    names = {p.name for p in parameters}
-    return {name: value for name, value in arguments.items() if name in names}
+    """Those arguments that the user's build_loader takes; what it names beyond DataLoader's knobs gets its usual value.
+
+    `shuffle` is passed only where it is named: with `**settings` a loader over an iterable dataset would refuse it.
+    """
+    parameters = inspect.signature(function).parameters
+    named = {**arguments, "shuffle": True, "drop_last": False}
+    taken = {name: value for name, value in named.items() if name in parameters}
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
+        return arguments | taken
+    return taken
 
 
 class WorkerStart:
-    """First lines of a loader worker: it ends with its trial, is free of the trial's cap, and draws its own numbers."""
+    """First lines of a loader worker: it ends with its trial and is free of the trial's cap on memory."""
 
-    def __init__(self, trial_pid: int, users: Callable[[int], Any] | None) -> None:
-        self._trial_pid = trial_pid
+    def __init__(self, users: Callable[[int], Any] | None) -> None:
         self._users = users
 
     def __call__(self, worker_id: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != self._trial_pid:
+        trial = multiprocessing.parent_process()
+        if trial is not None and not trial.is_alive():  # it ended before the signal was asked for
             os._exit(1)
         lift_data_limit()
-        seed = torch.initial_seed() % 2**32
-        random.seed(seed)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            numpy.random.seed(seed)
         if self._users is not None:
             self._users(worker_id)
 
@@ -208,78 +271,16 @@ def _length(dataset: Any) -> int | None:
         return None
 
 
-def move_batch(batch: Any, device: torch.device, non_blocking: bool = False, channels_last: bool = False) -> Any:
-    """The batch with its tensors on the device; everything that is no tensor passes through and types are kept."""
-    if isinstance(batch, Tensor):
-        as_image = channels_last and batch.dim() == 4 and batch.is_floating_point()
-        if as_image:
-            return batch.to(device, non_blocking=non_blocking, memory_format=torch.channels_last)
-        return batch.to(device, non_blocking=non_blocking)
+def shm_warning(batches: int, batch_bytes: int) -> str | None:
+    """The remark that /dev/shm may not hold what the workers keep ready; None where it does or is not there.
 
-    def moved(value: Any) -> Any:
-        return move_batch(value, device, non_blocking, channels_last)
-
-    if isinstance(batch, str | bytes) or batch is None:
-        return batch
-    if isinstance(batch, Mapping):
-        values = {key: moved(value) for key, value in batch.items()}
-        return values if type(batch) is dict else _rebuilt(batch, values)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*map(moved, batch))
-    if isinstance(batch, tuple | list):
-        return type(batch)(map(moved, batch))
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        return _moved_dataclass(batch, moved)
-    if hasattr(batch, "to") and callable(batch.to):
-        return batch.to(device)
-    return batch
-
-
-def _rebuilt(batch: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
-    """A mapping of the user's own type with new values; its constructor may ask for anything, so it is copied."""
-    import copy
-
-    copied = copy.copy(batch)
-    for key, value in values.items():
-        copied[key] = value  # type: ignore[index]  # a mapping that cannot be written to raises in the user's own name
-    return copied
-
-
-def _moved_dataclass(batch: Any, moved: Callable[[Any], Any]) -> Any:
-    import copy
-
-    copied = copy.copy(batch)
-    for field in dataclasses.fields(batch):
-        object.__setattr__(copied, field.name, moved(getattr(batch, field.name)))
-    return copied
-
-
-def tensor_bytes(batch: Any) -> int:
-    """Bytes of all tensors in a batch."""
-    if isinstance(batch, Tensor):
-        return int(batch.numel() * batch.element_size())
-    if isinstance(batch, Mapping):
-        return sum(map(tensor_bytes, batch.values()))
-    if isinstance(batch, tuple | list):
-        return sum(map(tensor_bytes, batch))
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        return sum(tensor_bytes(getattr(batch, field.name)) for field in dataclasses.fields(batch))
-    return 0
-
-
-def shm_warning(prefetched_batches: int, batch_bytes: int) -> str | None:
-    """The remark that /dev/shm may not hold what the workers keep ready; None where it does or is not there."""
+    `batches` is workers x (prefetch + 1).
+    """
     try:
         info = os.statvfs("/dev/shm")
     except OSError:
         return None
-    free, wanted = info.f_frsize * info.f_bavail, int((prefetched_batches + 1) * batch_bytes * SHM_RESERVE)
+    free, wanted = info.f_frsize * info.f_bavail, int(batches * batch_bytes * SHM_RESERVE)
     if free >= wanted:
         return None
     return f"/dev/shm has {bytes_words(free)} free, the loader may want {bytes_words(wanted)}"
-
-
-def first_batches(batches: Batches, count: int) -> list[Any]:
-    """The first `count` batches, for tests and predictions."""
-    window = next(batches.windows(count))
-    return list(itertools.islice(window, count))

@@ -115,8 +115,6 @@ def _measure(job: Job, settings: TrainSettings, workload: AdaptedWorkload, devic
     model, optimizer = _build(workload, settings, device, events)
     batches = build_batches(workload, settings, device.kind, job.seed)
     try:
-        for text in batches.notes:
-            events.send(Note(text))
         guard = Guard(model)
         report_memory()
         meter = Meter(
@@ -129,8 +127,12 @@ def _measure(job: Job, settings: TrainSettings, workload: AdaptedWorkload, devic
             prefetched_windows(batches, settings),
             report_memory,
         )
-        _run_meter(job, meter, events)
-        breakdown = meter.breakdown()
+        try:
+            _run_meter(job, meter, events)
+            breakdown = meter.breakdown()
+        finally:
+            for text in batches.notes:
+                events.send(Note(text))
         report_memory()
         events.send(GuardEvent(guard.record()))
         events.send(Done(breakdown))

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.trainer.batch import move_batch
 from gputune_tui.trainer.faults import NoData
-from gputune_tui.trainer.loader import move_batch
 from gputune_tui.trainer.precision import autocast, check_parameters, grad_scaler
 from gputune_tui.trainer.workload import LossResult
 
@@ -100,7 +100,7 @@ class TrainStep:
             raise NoData("the loader gave no batch for an optimizer step")
         factor = total.correction()
         if factor is not None:
-            self._scale_gradients(factor)
+            torch._foreach_mul_(self._gradients(), factor)
         if observe and self._scaler is not None:
             self._scaler.unscale_(self._optimizer)
         norm = self._gradient_norm() if observe else None
@@ -139,35 +139,12 @@ class TrainStep:
         found_inf = getattr(optimizer, "found_inf", None)
         self._left_out = False if found_inf is None else found_inf
 
-    def _scale_gradients(self, factor: float | Tensor) -> None:
-        with torch.no_grad():
-            for gradients in _by_kind(self._gradients()):
-                torch._foreach_mul_(gradients, factor.to(gradients[0].device) if isinstance(factor, Tensor) else factor)
-
     def _gradient_norm(self) -> Tensor:
-        with torch.no_grad():
-            norms = [torch.linalg.vector_norm(g).float().to(self._device) for g in self._gradients()]
+        norms = [torch.linalg.vector_norm(g).float().to(self._device) for g in self._gradients()]
         return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros((), device=self._device)
 
     def _gradients(self) -> list[Tensor]:
-        """The gradients' values; a sparse gradient is coalesced, so that each element stands for itself."""
-        found = []
-        for parameter in self._parameters:
-            gradient = parameter.grad
-            if gradient is not None and gradient.is_sparse:
-                parameter.grad = gradient = gradient.coalesce()
-                found.append(gradient._values())
-            elif gradient is not None:
-                found.append(gradient)
-        return found
-
-
-def _by_kind(tensors: list[Tensor]) -> list[list[Tensor]]:
-    """Tensors of one device and type together: what one foreach kernel takes."""
-    kinds: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for tensor in tensors:
-        kinds.setdefault((tensor.device, tensor.dtype), []).append(tensor)
-    return list(kinds.values())
+        return [p.grad for p in self._parameters if p.grad is not None]
 
 
 class WindowTotal:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gputune_tui.domain.study import WorkloadRef
-from gputune_tui.trainer.describe import describe_exception
-from gputune_tui.trainer.importing import WorkloadFault, WorkloadRefused, content_hash, import_workload
+from gputune_tui.trainer.batch import samples_in
+from gputune_tui.trainer.describe import describe_exception, place_of
+from gputune_tui.trainer.importing import (
+    WorkloadFault,
+    WorkloadRefused,
+    content_hash,
+    import_workload,
+    is_builtin,
+)
 
 __all__ = ["AdaptedWorkload", "LossResult", "WorkloadFault", "WorkloadRefused", "describe_exception", "load_workload"]
 
 LOSS_FORMS = "a 0-d tensor, (loss, item_count), a dict with 'loss', or an object with .loss"
+ITEM_KEYS = ("item_count", "items", "count")
 REQUIRED = ("build_model", "loss")
 DATA_SOURCES = ("build_dataset", "build_loader")
 
@@ -54,7 +63,7 @@ class AdaptedWorkload:
         """
         model = self.user.build_model()
         if not isinstance(model, nn.Module):
-            raise WorkloadFault(f"{self.name}: build_model returned {type(model).__name__}, not an nn.Module")
+            raise self.fault("build_model", f"returned {type(model).__name__}, not an nn.Module")
         return model
 
     def build_optimizer(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -71,7 +80,7 @@ class AdaptedWorkload:
             return torch.optim.AdamW(trainable)
         optimizer = build(trainable)
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise WorkloadFault(f"{self.name}: build_optimizer returned {type(optimizer).__name__}, not an Optimizer")
+            raise self.fault("build_optimizer", f"returned {type(optimizer).__name__}, not a torch.optim.Optimizer")
         return optimizer
 
     def loss(self, model: nn.Module, batch: Any) -> LossResult:
@@ -83,25 +92,14 @@ class AdaptedWorkload:
         return self._read_loss(self.user.loss(model, batch))
 
     def _read_loss(self, value: Any) -> LossResult:
-        items: Any = None
-        if isinstance(value, Mapping):
-            loss = value.get("loss")
-            items = next((value[key] for key in ("count", "items", "item_count") if key in value), None)
-        elif isinstance(value, tuple | list) and not hasattr(value, "loss"):
-            loss = value[0] if value else None
-            items = value[1] if len(value) == 2 and _is_count(value[1]) else None
-        else:
-            loss = value if isinstance(value, Tensor) else getattr(value, "loss", None)
+        loss, items = _loss_and_items(value)
         if not isinstance(loss, Tensor):
-            raise WorkloadFault(f"{self.name}: loss returned {type(value).__name__}; it may return {LOSS_FORMS}")
-        if loss.dim() != 0:
-            if loss.numel() != 1:
-                shape = tuple(loss.shape)
-                raise WorkloadFault(f"{self.name}: loss has shape {shape}; return its mean, {LOSS_FORMS}")
-            loss = loss.reshape(())
+            raise self.fault("loss", f"returned {_words(value)}; it may return {LOSS_FORMS}")
+        if loss.numel() != 1:
+            raise self.fault("loss", f"returned a loss of shape {tuple(loss.shape)}; return its mean, {LOSS_FORMS}")
         if not loss.requires_grad:
-            raise WorkloadFault(f"{self.name}: the loss depends on no parameter (requires_grad is false)")
-        return LossResult(loss, items if _is_count(items) else None)
+            raise self.fault("loss", "returned a loss that depends on no trainable parameter (requires_grad is false)")
+        return LossResult(loss.reshape(()), items if _is_count(items) else None)
 
     def batch_size_of(self, batch: Any) -> int:
         """Samples in a batch: the workload's own answer, else the first dimension of its first tensor.
@@ -112,12 +110,18 @@ class AdaptedWorkload:
         own = getattr(self.user, "batch_size_of", None)
         if own is not None:
             return int(own(batch))
-        size = _first_size(batch)
+        size = samples_in(batch)
         if size is None:
             raise WorkloadFault(
                 f"{self.name}: no batch size found in a {type(batch).__name__}; give the workload batch_size_of(batch)"
             )
         return size
+
+    def fault(self, method: str, text: str) -> WorkloadFault:
+        """What one of the user's methods did wrong, with the place where it begins."""
+        code = getattr(getattr(self.user, method), "__code__", None)
+        where = f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code is not None else ""
+        return WorkloadFault(f"{self.name}: {method}{where} {text}")
 
     def checkpoint_blocks(self, model: nn.Module) -> list[nn.Module] | None:
         """The blocks that the workload names; None where it leaves that to us."""
@@ -151,30 +155,35 @@ def load_workload(ref: WorkloadRef) -> AdaptedWorkload:
         raise WorkloadRefused(f"{ref.name} is a module without a class, so it takes no -D options")
     missing = [name for name in REQUIRED if not callable(getattr(user, name, None))]
     if not any(callable(getattr(user, name, None)) for name in DATA_SOURCES):
-        missing.append("build_dataset")
+        missing.append("build_dataset or build_loader")
     if missing:
         raise WorkloadFault(f"{ref.name}: {found_name} has no {', no '.join(missing)}; see the README, workload format")
     return AdaptedWorkload(user, ref.name, found_name, content_hash(module))
 
 
 def _find_class(module: Any, class_name: str | None, name: str) -> tuple[type | None, str]:
+    """The class to make, and its name; (None, "module") where the module itself is the workload."""
+    own = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
     if class_name is not None:
         found = getattr(module, class_name, None)
         if not isinstance(found, type):
-            raise WorkloadRefused(f"{name}: there is no class {class_name!r} in it")
+            there = f"it has {', '.join(c.__name__ for c in own)}" if own else "it has none"
+            raise WorkloadRefused(f"{name}: there is no class {class_name!r} in it; {there}")
         return found, class_name
     default = getattr(module, "Workload", None)
-    if isinstance(default, type):
+    if isinstance(default, type) and default in own:
         return default, "Workload"
-    own = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
     fitting = [c for c in own if hasattr(c, "build_model")]
-    if len(fitting) == 1:
-        return fitting[0], fitting[0].__name__
-    if len(fitting) > 1:
-        names = ", ".join(c.__name__ for c in fitting)
-        raise WorkloadFault(f"{name} has several workload classes ({names}); say which: {name}:{fitting[0].__name__}")
+    most_derived = [c for c in fitting if not any(c is not other and issubclass(other, c) for other in fitting)]
+    if len(most_derived) == 1:
+        return most_derived[0], most_derived[0].__name__
+    if len(most_derived) > 1:
+        names = ", ".join(c.__name__ for c in most_derived)
+        raise WorkloadRefused(f"{name} has several workload classes ({names}); say which: {name}:{names.split(',')[0]}")
     if callable(getattr(module, "build_model", None)):
         return None, "module"
+    if isinstance(default, type):  # imported from elsewhere
+        return default, "Workload"
     raise WorkloadFault(f"{name} has no class with build_model; see the README, workload format")
 
 
@@ -182,46 +191,52 @@ def _make(factory: type, ref: WorkloadRef) -> Any:
     try:
         inspect.signature(factory).bind(**ref.options)
     except TypeError as error:
-        accepted = [p.name for p in inspect.signature(factory).parameters.values() if p.name != "self"]
+        accepted = list(inspect.signature(factory).parameters)
         takes = f"it takes {', '.join(accepted)}" if accepted else "it takes none"
-        raise WorkloadRefused(f"{ref.name}: an option does not fit: {error}; {takes}") from error
+        raise WorkloadRefused(f"{ref.name}: the -D options do not fit: {error}; {takes}") from error
     except ValueError:
         pass  # a builtin without a signature: its constructor will tell
     try:
         return factory(**ref.options)
-    except ValueError as error:
-        raise WorkloadRefused(f"{ref.name}: {error}") from error
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
     except (Exception, SystemExit) as error:  # whatever the user's constructor raises is a fault to name
+        if isinstance(error, ValueError) and ref.options:
+            raise WorkloadRefused(f"{ref.name}: {_option_words(error, ref.name)}") from error
         raise WorkloadFault(f"{ref.name}: {describe_exception(error)}") from error
+
+
+def _option_words(error: ValueError, name: str) -> str:
+    """Why an option's value was refused; the built-in workloads say it well enough to need no place in their files."""
+    where = None if is_builtin(name) else place_of(error)
+    return f"{error} ({where})" if where else str(error)
+
+
+def _loss_and_items(value: Any) -> tuple[Any, Any]:
+    """The two parts of whatever `loss` returned; the second is None unless it is given as a count."""
+    if hasattr(value, "_asdict") and hasattr(value, "loss"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return value.get("loss"), next((value[key] for key in ITEM_KEYS if key in value), None)
+    if hasattr(value, "loss"):
+        # Lists and mappings have methods named count and items.
+        given = (getattr(value, key, None) for key in ITEM_KEYS)
+        return value.loss, next((items for items in given if _is_count(items)), None)
+    if isinstance(value, tuple | list):
+        return (value[0] if value else None), (value[1] if len(value) == 2 else None)
+    return value, None
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        keys = ", ".join(map(repr, list(value)[:6])) or "no keys"
+        return f"a {type(value).__name__} with {keys}" + (" whose 'loss' is no tensor" if "loss" in value else "")
+    if isinstance(value, tuple | list) and value:
+        return f"a {type(value).__name__} that begins with {type(value[0]).__name__}"
+    return type(value).__name__
 
 
 def _is_count(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.dim() == 0 and not value.is_floating_point() and value.dtype != torch.bool
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _first_size(batch: Any, nested: bool = False) -> int | None:
-    """First dimension of the first tensor; inside a batch, a list of images or targets counts its members."""
-    if isinstance(batch, Tensor):
-        return int(batch.shape[0]) if batch.dim() else None
-    if isinstance(batch, Mapping):
-        return _first_known(list(batch.values()))
-    if is_dataclass(batch) and not isinstance(batch, type):
-        return _first_known([getattr(batch, field.name) for field in fields(batch)])
-    if isinstance(batch, Sequence) and not isinstance(batch, str | bytes):
-        if nested and _is_list_of_samples(batch):
-            return len(batch)
-        return _first_known(list(batch))
-    return None
-
-
-def _is_list_of_samples(batch: Sequence[Any]) -> bool:
-    """A plain list of images (3-d tensors) or of targets (dicts), as detection models take them; [x, y] is no such."""
-    alike = len({type(item) for item in batch}) == 1
-    images = all(isinstance(item, Tensor) and item.dim() == 3 for item in batch)
-    return alike and (images or all(isinstance(item, Mapping) for item in batch))
-
-
-def _first_known(values: list[Any]) -> int | None:
-    return next((size for value in values if (size := _first_size(value, nested=True)) is not None), None)
