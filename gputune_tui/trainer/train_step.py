@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gputune_tui.domain.settings import TrainSettings
-from gputune_tui.trainer.batch import move_batch
 from gputune_tui.trainer.faults import NoData
+from gputune_tui.trainer.loader import move_batch
 from gputune_tui.trainer.precision import autocast, check_parameters, grad_scaler
 from gputune_tui.trainer.workload import LossResult
 
@@ -98,9 +98,10 @@ class TrainStep:
             self._micro_batch(batch, total, mark)
         if total.micro_batches == 0:
             raise NoData("the loader gave no batch for an optimizer step")
-        factor = total.correction()
-        if factor is not None:
-            torch._foreach_mul_(self._gradients(), factor)
+        factor, gradients = total.correction(), self._gradients()
+        if factor is not None and gradients:
+            with torch.no_grad():
+                torch._foreach_mul_(gradients, factor)
         if observe and self._scaler is not None:
             self._scaler.unscale_(self._optimizer)
         norm = self._gradient_norm() if observe else None

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import CheckpointPolicy
 
 from gputune_tui.trainer.blocks import find_blocks, split_into_segments
-from gputune_tui.trainer.checkpointing import apply_checkpointing
+from gputune_tui.trainer.checkpointing import _selective_policy, apply_checkpointing
 from gputune_tui.trainer.faults import SettingsNotApplicable
 from tests.trainer.test_same_training import Block, Stack, assert_equal_gradients, flat, gradients
 
@@ -233,10 +234,18 @@ class Stages(nn.Module):
 class Heads(nn.Module):
     """Attention heads in a list inside each of two blocks: the blocks are meant."""
 
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.tanh(self.linear(x))
+
     class Layer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.heads = nn.ModuleList(nn.Sequential(nn.Linear(8, 2), nn.Tanh()) for _ in range(4))
+            self.heads = nn.ModuleList(Heads.Head() for _ in range(4))
             self.rest = Block()
 
         def forward(self, x: Tensor) -> Tensor:
@@ -402,6 +411,16 @@ def test_selective_does_not_run_matrix_products_again() -> None:
         return int(counted.count)
 
     assert products("selective") == products("none") < products("full")
+
+
+def test_selective_runs_attention_with_dropout_again() -> None:
+    q = torch.zeros(1, 1, 2, 4)
+    flash = torch.ops.aten._scaled_dot_product_flash_attention.default
+    efficient = torch.ops.aten._scaled_dot_product_efficient_attention.default
+    assert _selective_policy(None, flash, q, q, q) == CheckpointPolicy.MUST_SAVE
+    assert _selective_policy(None, flash, q, q, q, 0.1, True) == CheckpointPolicy.PREFER_RECOMPUTE
+    assert _selective_policy(None, efficient, q, q, q, None, True, 0.0) == CheckpointPolicy.MUST_SAVE
+    assert _selective_policy(None, efficient, q, q, q, None, True, dropout_p=0.1) == CheckpointPolicy.PREFER_RECOMPUTE
 
 
 @pytest.mark.slow

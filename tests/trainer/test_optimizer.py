@@ -95,6 +95,18 @@ def test_an_optimizer_that_has_stepped_goes_on(cls: Any, knob: str) -> None:
     torch.testing.assert_close(stepped(model, optimizer), expected)
 
 
+def test_counters_made_by_the_constructor_are_those_of_the_fused_kernels() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        parameter = nn.Parameter(torch.zeros(2))
+        optimizer = torch.optim.Adagrad([parameter])
+        assert optimizer.state[parameter]["step"].dtype == torch.float64
+        apply_optimizer_implementation(optimizer, "fused")
+        assert optimizer.state[parameter]["step"].dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_groups_hooks_and_schedulers_stay_with_the_optimizer() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1].parameters(), "weight_decay": 0.2}]
