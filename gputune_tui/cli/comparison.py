@@ -10,8 +10,8 @@ from gputune_tui.cli.driving import drive
 from gputune_tui.cli.options import study_config
 from gputune_tui.cli.output import write_json
 from gputune_tui.cli.progress import ProgressPrinter
-from gputune_tui.cli.tables import settings_text, speed_text
 from gputune_tui.cli.tuning import failure_of
+from gputune_tui.cli.wording import settings_text, speed_text
 from gputune_tui.domain.knobs import read_assignments
 from gputune_tui.engine.commands import Compare
 from gputune_tui.engine.engine import Engine

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import TextIO
 
+from gputune_tui.cli.wording import printable, settings_text
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Trial, TrialState
 from gputune_tui.engine.events import (
@@ -37,6 +38,7 @@ class ProgressPrinter:
         self._last_draw = 0.0
         self._reference: TrainSettings | None = None
         self._running: TrialStarted | None = None
+        self._arms: dict[int, str] = {}
 
     def show(self, event: EngineEvent) -> None:
         """Show one event."""
@@ -46,11 +48,11 @@ class ProgressPrinter:
             self._planned(event)
         elif isinstance(event, TrialStarted):
             self._running = event
+            if event.arm:
+                self._arms[event.trial_id] = f" ({event.arm})"
             if not self._live:
-                self.line(
-                    f"{self._place(event.number, event.total)} trial {event.trial_id}{self._arm()} started: "
-                    f"{self._settings(event.settings)}"
-                )
+                place, arm = self._place(event.number, event.total), self._arm(event.trial_id)
+                self.line(f"{place} trial {event.trial_id}{arm} started: {self._settings(event.settings)}")
         elif isinstance(event, TrialProgress):
             self._progress(event)
         elif isinstance(event, TrialFinished):
@@ -105,7 +107,9 @@ class ProgressPrinter:
         speed = f", {three_digits(event.samples_per_s)} samples/s" if event.samples_per_s else ""
         blocks = f" block {event.blocks} of {event.planned_blocks}" if event.planned_blocks else ""
         place = self._place(self._running.number, self._running.total)
-        text = f"{place} {self._settings(self._running.settings)}{self._arm()}: {event.phase}{blocks}{speed}"
+        text = (
+            f"{place} {self._settings(self._running.settings)}{self._arm(event.trial_id)}: {event.phase}{blocks}{speed}"
+        )
         self.clear()
         self._stream.write(printable(text)[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()
@@ -114,20 +118,16 @@ class ProgressPrinter:
     def _finished(self, event: TrialFinished) -> str:
         trial = event.trial
         left = f", about {seconds_text(event.remaining_s)} left" if event.remaining_s else ""
-        head = (
-            f"{self._place(event.number, event.total)} trial {trial.id}{self._arm()} {self._settings(trial.settings)}: "
-        )
-        return head + outcome_text(trial) + left
+        place, arm = self._place(event.number, event.total), self._arm(trial.id)
+        return f"{place} trial {trial.id}{arm} {self._settings(trial.settings)}: {outcome_text(trial)}{left}"
 
     def _settings(self, settings: TrainSettings) -> str:
         if self._reference is None:
-            return settings.text(
-                TrainSettings(settings.precision, settings.micro_batch_size, settings.accumulation_steps)
-            ) or (f"{settings.precision} {settings.micro_batch_size}x{settings.accumulation_steps}")
+            return settings_text(settings, None)
         return settings.text(self._reference) or "baseline"
 
-    def _arm(self) -> str:
-        return f" ({self._running.arm})" if self._running and self._running.arm else ""
+    def _arm(self, trial_id: int) -> str:
+        return self._arms.get(trial_id, "")
 
     @staticmethod
     def _place(number: int, total: int | None) -> str:
@@ -151,8 +151,3 @@ def outcome_text(trial: Trial) -> str:
 def _pair(event: PairFinished) -> str:
     interval = f"{ratio_text(event.ratio)} ({ratio_text(event.low)} to {ratio_text(event.high)})"
     return f"pair {event.pairs}: B is {interval} of A: {event.verdict}"
-
-
-def printable(text: str) -> str:
-    """The text on one line, with control characters replaced: what users name their things stays data."""
-    return "".join(c if c.isprintable() else " " if c in "\t\n\r" else "\ufffd" for c in text)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from gputune_tui.cli.progress import printable
+from gputune_tui.cli.wording import printable, settings_text, speed_text
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.domain.trial import TrialState
 from gputune_tui.ranking.leaderboard import Leaderboard, Row
-from gputune_tui.ranking.statistics import Throughput
-from gputune_tui.units import UNKNOWN, bytes_text, percent_text, ratio_text, three_digits
+from gputune_tui.units import UNKNOWN, bytes_text, percent_text, ratio_text
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int] = frozenset()) -> str:
@@ -57,27 +56,6 @@ def _cells(row: Row, reference: TrainSettings | None) -> tuple[str, ...]:
         share,
         f"{settings}  [{notes}]" if notes else settings,
     )
-
-
-def settings_text(settings: TrainSettings, reference: TrainSettings | None) -> str:
-    """What differs from the reference; the batch is always told, since the global one is fixed."""
-    if reference is None:
-        reference = TrainSettings()
-    different = settings.difference(reference)
-    different.pop("micro_batch_size", None)
-    different.pop("accumulation_steps", None)
-    batch = f"{settings.micro_batch_size}x{settings.accumulation_steps}"
-    words = [settings.precision, batch]
-    words += [f"{name}={value}" for name, value in different.items() if name != "precision"]
-    return " ".join(words) + (" (baseline)" if settings == reference else "")
-
-
-def speed_text(speed: Throughput | None) -> str:
-    """ "1842 ±4.2 %"."""
-    if speed is None:
-        return UNKNOWN
-    half = (speed.high - speed.low) / 2 / speed.value
-    return f"{three_digits(speed.value)} ±{percent_text(half)}"
 
 
 def _why_unranked(row: Row) -> str | None:

@@ -12,8 +12,9 @@ import click
 from gputune_tui.cli.driving import drive
 from gputune_tui.cli.output import write_json
 from gputune_tui.cli.progress import ProgressPrinter
-from gputune_tui.cli.tables import speed_text, table
+from gputune_tui.cli.tables import table
 from gputune_tui.cli.tuning import MEMORY_REASONS, failure_of
+from gputune_tui.cli.wording import speed_text
 from gputune_tui.domain.environment import Environment
 from gputune_tui.domain.knobs import read_assignments
 from gputune_tui.domain.settings import TrainSettings, settings_from_dict
