@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import resource
+import sys
 from pathlib import Path
 from typing import Protocol
 
@@ -105,7 +106,7 @@ class CpuMemory:
             )
         stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
         stacks = threads * (8 << 20 if stack == resource.RLIM_INFINITY else stack)
-        limit = (_status_bytes("VmData") or 0) + room + stacks + CPU_CAP_SLACK_BYTES
+        limit = min(sys.maxsize, (_status_bytes("VmData") or 0) + room + stacks + CPU_CAP_SLACK_BYTES)
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         if hard == resource.RLIM_INFINITY or limit < hard:
             resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
