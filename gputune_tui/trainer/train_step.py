@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.trainer.batch import move_batch
 from gputune_tui.trainer.faults import NoData
-from gputune_tui.trainer.loader import move_batch
 from gputune_tui.trainer.precision import autocast, check_parameters, grad_scaler
 from gputune_tui.trainer.workload import LossResult
 
