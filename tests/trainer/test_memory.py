@@ -126,7 +126,8 @@ def test_growth_is_counted_from_before_the_model_and_never_falls() -> None:
     start, grown, after = in_fork(trial)
     assert OVERHEAD <= start <= OVERHEAD + 32 * MIB
     assert grown - start == pytest.approx(128 * MIB, abs=16 * MIB)
-    assert after == grown
+    # The kernel adds up its counters per CPU, so that a reading may be some pages off.
+    assert grown <= after <= grown + MIB
 
 
 def test_what_was_taken_and_returned_between_two_readings_is_seen() -> None:
