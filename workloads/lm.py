@@ -5,8 +5,9 @@ Options: size=tiny|small|base, data=FILE, dropout=P, sequence=N. Tokens are byte
 
 from __future__ import annotations
 
+import math
 import sysconfig
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -113,21 +114,22 @@ class Workload:
     ) -> None:
         if size not in SIZES:
             raise ValueError(f"size={size} is not one of {', '.join(SIZES)}")
-        shape = SIZES[size]
-        length = shape.sequence if sequence is None else int(sequence)
-        self.size = Size(shape.layers, shape.width, shape.heads, length)
-        self.dropout = float(dropout)
+        self.size = SIZES[size]
+        if sequence is not None:
+            self.size = replace(self.size, sequence=tokens_from(sequence))
+        self.dropout = probability_from(dropout)
         self.data = data
 
     def build_model(self) -> nn.Module:
         return LanguageModel(self.size, self.dropout)
 
     def build_dataset(self) -> Dataset[Tensor]:
-        text = read_file(Path(self.data)) if self.data else read_library()
-        dataset = Windows(torch.frombuffer(bytearray(text), dtype=torch.uint8), self.size.sequence)
-        if len(dataset) == 0:
-            raise ValueError(f"{self.data} is too short: {len(text)} bytes, one window needs {self.size.sequence + 1}")
-        return dataset
+        text = read_library() if self.data is None else read_file(Path(self.data))
+        needed = self.size.sequence + 1
+        if len(text) < needed:
+            source = "the interpreter's library" if self.data is None else f"data file {self.data}"
+            raise ValueError(f"{source} is too short: it has {len(text)} bytes, one sample needs {needed}")
+        return Windows(torch.frombuffer(text, dtype=torch.uint8), self.size.sequence)
 
     def build_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.AdamW(parameters, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1)
@@ -146,18 +148,36 @@ class Workload:
         return torch.zeros(n, self.size.sequence + 1, dtype=torch.long)
 
 
-def read_file(path: Path) -> bytes:
+def tokens_from(text: str) -> int:
+    """A sequence length from an option."""
+    if not text.isdecimal() or not 0 < int(text) <= 1 << 20:
+        raise ValueError(f"sequence={text} is not a number of tokens, such as 256")
+    return int(text)
+
+
+def probability_from(text: str) -> float:
+    """A dropout probability from an option."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise ValueError(f"dropout={text} is not a probability, such as 0.1")
+    return value
+
+
+def read_file(path: Path) -> bytearray:
     """The bytes of the user's text."""
     if not path.is_file():
-        raise FileNotFoundError(f"data file {path} does not exist")
-    return path.read_bytes()
+        raise ValueError(f"data={path} is not a file; give a text file, or leave data out")
+    return bytearray(path.read_bytes())
 
 
-def read_library() -> bytes:
+def read_library() -> bytearray:
     """Source text of the interpreter's library, in a fixed order."""
     text = bytearray()
     for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
         text += path.read_bytes()
         if len(text) >= LIBRARY_BYTES:
             break
-    return bytes(text)
+    return text
