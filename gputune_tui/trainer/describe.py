@@ -6,17 +6,19 @@ import re
 import traceback
 from pathlib import Path
 
-OWN_PACKAGE = str(Path(__file__).resolve().parent.parent)
+OWN_PACKAGE = f"{Path(__file__).resolve().parent.parent}/"
 MAX_CHARACTERS = 300
-_WORKER = re.compile(r"^Caught \w+ in DataLoader worker process \d+\.\nOriginal Traceback", re.MULTILINE)
+_WORKER = re.compile(r"Caught (?P<type>\w+) in DataLoader worker process \d+\.\nOriginal Traceback.*", re.DOTALL)
+_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n|^Original Traceback .*\n", re.MULTILINE)
 _FRAME = re.compile(r'^\s*File "(?P<path>.+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
 
 
 def describe_exception(error: BaseException) -> str:
     """ "ValueError: bad label (train.py:12 in __getitem__)"; what torch wrapped for a worker is unwrapped."""
-    text = str(error)
-    if _WORKER.search(text):
-        return _from_worker(text)
+    sent = _sent_by_worker(error)
+    if sent is not None:
+        return _from_worker(sent)
+    text = _text(error)
     if isinstance(error, SyntaxError) and error.filename:
         return _one_line(f"{type(error).__name__}: {error.msg} ({Path(error.filename).name}:{error.lineno})")
     where = place_of(error)
@@ -44,13 +46,34 @@ def _deepest(frames: list[tuple[str, int, str]]) -> str | None:
     return None
 
 
-def _from_worker(text: str) -> str:
-    """The user's exception out of the traceback that a loader worker sent; the last unindented line names it."""
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a user's __str__ may raise anything; the type's name must do
+        return ""
+
+
+def _sent_by_worker(error: BaseException) -> re.Match[str] | None:
+    """The traceback that torch passed to the exception's constructor, which may have done anything with it."""
+    attributes = getattr(error, "__dict__", {}).values()
+    for candidate in (_text(error), *error.args, *attributes):
+        found = _WORKER.search(candidate) if isinstance(candidate, str) else None
+        if found:
+            return found
+    return None
+
+
+def _from_worker(sent: re.Match[str]) -> str:
+    """The user's exception out of the traceback that a loader worker sent: what follows the last one's frames."""
+    text = sent[0]
     frames = [(m["path"], int(m["line"]), m["function"] or "?") for m in _FRAME.finditer(text)]
-    lines = [line for line in text.splitlines() if line.strip()]
-    starts = [i for i, line in enumerate(lines) if re.match(r"^[\w.]+(?:: |$)", line)]
-    named = " ".join(lines[starts[-1] :]) if starts else lines[-1]
-    return _one_line(named.strip(), _deepest(frames))
+    last = list(_TRACEBACK.finditer(text))[-1].end()
+    lines = text[last:].splitlines()
+    start = next((i for i, line in enumerate(lines) if line and not line[0].isspace()), 0)
+    named = " ".join(lines[start:])
+    # Python puts the module's name before the type's; the one that we gave a workload file says nothing to its author.
+    header = re.search(rf"(?:^|\.)(?P<name>{re.escape(sent['type'])}(?:: |$| ).*)", named)
+    return _one_line(header["name"] if header else named, _deepest(frames))
 
 
 def _one_line(text: str, where: str | None = None) -> str:
