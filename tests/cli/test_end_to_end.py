@@ -15,7 +15,7 @@ from .run_cli import document, gputune
 
 pytestmark = pytest.mark.slow
 
-TINY = ("lm", "-D", "size=tiny", "--device", "cpu", "--global-batch", "16")
+TINY = ("lm", "-D", "size=tiny", "-D", "sequence=16", "--device", "cpu", "--global-batch", "16")
 SPACE = "precision=fp32,bf16;micro_batch_size=8,16"
 
 
