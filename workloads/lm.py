@@ -118,13 +118,13 @@ class Workload:
         if sequence is not None:
             self.size = replace(self.size, sequence=tokens_from(sequence))
         self.dropout = probability_from(dropout)
-        self.data = data
+        self.data = None if data is None else file_from(data)
 
     def build_model(self) -> nn.Module:
         return LanguageModel(self.size, self.dropout)
 
     def build_dataset(self) -> Dataset[Tensor]:
-        text = read_library() if self.data is None else read_file(Path(self.data))
+        text = read_library() if self.data is None else bytearray(self.data.read_bytes())
         needed = self.size.sequence + 1
         if len(text) < needed:
             source = "the interpreter's library" if self.data is None else f"data file {self.data}"
@@ -166,11 +166,12 @@ def probability_from(text: str) -> float:
     return value
 
 
-def read_file(path: Path) -> bytearray:
-    """The bytes of the user's text."""
+def file_from(text: str) -> Path:
+    """The path of the user's text from an option."""
+    path = Path(text).expanduser()
     if not path.is_file():
-        raise ValueError(f"data={path} is not a file; give a text file, or leave data out")
-    return bytearray(path.read_bytes())
+        raise ValueError(f"data={text} is not a file; give a text file, or leave data out")
+    return path
 
 
 def read_library() -> bytearray:

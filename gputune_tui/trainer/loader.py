@@ -31,6 +31,7 @@ class Batches:
 
     def __init__(self, loader: Any, settings: TrainSettings, workload: AdaptedWorkload) -> None:
         self.epoch = 0
+        """Epochs whose end has been met."""
         self.notes: list[str] = []
         """What the user should know about the data; grows while batches are drawn."""
         self._loader = loader
@@ -176,11 +177,11 @@ def _check_workers(batches: Batches, settings: TrainSettings) -> None:
     have, wanted = batches.num_workers, settings.num_workers
     if have != wanted and wanted:
         raise SettingsNotApplicable(
-            f"the num_workers axis is not available: the workload's loader has {have} workers, not {wanted}; "
+            f"the num_workers axis is not available: the workload's loader has num_workers={have}, not {wanted}; "
             "let build_loader take num_workers"
         )
     if have != wanted:
-        batches.notes.append(f"the workload's own loader has {have} workers")
+        batches.notes.append(f"the workload's own loader has num_workers={have}")
 
 
 def loader_arguments(workload: AdaptedWorkload, settings: TrainSettings, device_kind: str, seed: int) -> dict[str, Any]:
