@@ -507,7 +507,11 @@ def test_workers_end_with_a_trial_that_is_killed(tmp_path: Path, own_loader: boo
     os.kill(trial, signal.SIGKILL)
     os.waitpid(trial, 0)
     workers = [int(path.name) for path in tmp_path.iterdir()]
-    assert until(lambda: not any(running(pid) for pid in workers))
+    try:
+        assert until(lambda: not any(running(pid) for pid in workers))
+    finally:
+        for pid in filter(running, workers):
+            os.kill(pid, signal.SIGKILL)
 
 
 def running(pid: int) -> bool:

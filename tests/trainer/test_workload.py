@@ -32,9 +32,11 @@ def loss(model, batch):
 
 
 @pytest.mark.parametrize("name", ["wl.py", "mein modell.py", "größe-1.py", "v1.2.final.py", "a folder/über/wl.py"])
-def test_a_file_is_loaded_wherever_it_lies(load_file: LoadFile, name: str) -> None:
-    workload = load_file(LINEAR, name=name)
-    assert workload.class_name == "Workload"
+def test_a_file_is_loaded_wherever_it_lies(load_file: LoadFile, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).with_name("beside.py").write_text("N = 4\n")
+    workload = load_file("from .beside import N\n" + LINEAR + "\nWorkload.global_batch_size = N\n", name=name)
+    assert (workload.class_name, workload.global_batch_size) == ("Workload", 4)
     assert isinstance(workload.build_model(), nn.Linear)
 
 
