@@ -41,6 +41,8 @@ LEAVE_S = 10.0
 """How long a trial that reported "done" may take to leave by itself."""
 STUCK_S = 20.0
 """A keeper that has not answered this long after its grace is killed itself."""
+ORPHANS_S = 5.0
+"""How long the processes of a lost keeper are looked for."""
 
 
 @dataclass(frozen=True)
@@ -288,18 +290,29 @@ def oom_kills() -> int:
 
 
 def kill_orphans(leader: int | None) -> None:
-    """Kill what a lost keeper left: the trial's group, and what fell to this process as its subreaper."""
+    """Kill what a lost keeper left: the trial's group, and what fell to this process as its subreaper.
+
+    Again and again until nothing is found: a process falls to the subreaper only when its parent has died.
+    """
     if leader is None:
         return
-    with contextlib.suppress(OSError):
-        os.killpg(leader, signal.SIGKILL)
-    # Children of the trial that moved into groups of their own are found by the job they carry.
-    for pid in orphans_of_trials():
+    deadline = time.monotonic() + ORPHANS_S
+    found = True
+    while found and time.monotonic() < deadline:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-leader, os.WNOHANG)[0]:
+                pass
+        # Children of the trial that moved into groups of their own are found by the job they carry.
+        orphans = orphans_of_trials()
+        found = bool(orphans)
+        for pid in orphans:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
         with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(leader, os.WNOHANG)[0]:
-            pass
+            os.killpg(leader, signal.SIGKILL)
+            found = True
+        time.sleep(0.01)
 
 
 def orphans_of_trials() -> Sequence[int]:
