@@ -80,6 +80,8 @@ def _failure(ending: Ending) -> tuple[FailureReason, str, bool]:
         return FailureReason.KILLED, f"the trial's keeper was killed from outside while {_activity(ending)}", False
     if os.WIFSIGNALED(ending.wait_status):
         return _signalled(os.WTERMSIG(ending.wait_status), ending)
+    if ending.stopped is not None and os.WEXITSTATUS(ending.wait_status) == 128 + signal.SIGTERM:
+        return _signalled(signal.SIGTERM, ending)  # its answer to the signal, after which it ends by itself
     return _exited(os.WEXITSTATUS(ending.wait_status), ending)
 
 
@@ -93,7 +95,8 @@ def _activity(ending: Ending) -> str:
 def _limit(ending: Ending) -> tuple[FailureReason, str, bool]:
     seconds = f"{ending.limit_s or 0:.0f} s"
     if ending.stop_cause is StopCause.STALL:
-        text = f"stalled {_activity(ending)}: no progress for {seconds}; --stall-timeout allows more"
+        last = f'; last line of its output: "{ending.log_tail}"' if ending.log_tail else ""
+        text = f"stalled {_activity(ending)}: no progress for {seconds}; --stall-timeout allows more{last}"
         return FailureReason.STALLED, text, False
     text = f"not finished after {seconds} while {_activity(ending)}; --trial-timeout allows more"
     return FailureReason.TIMEOUT, text, False
