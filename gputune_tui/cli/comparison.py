@@ -14,6 +14,7 @@ from gputune_tui.cli.tuning import failure_of
 from gputune_tui.cli.wording import settings_text, speed_text
 from gputune_tui.domain.knobs import read_assignments
 from gputune_tui.engine.commands import Compare
+from gputune_tui.engine.comparing import NOT_MEASURED
 from gputune_tui.engine.engine import Engine
 from gputune_tui.engine.events import Compared, EngineEvent
 from gputune_tui.ranking.document import ab_document
@@ -52,7 +53,7 @@ def ab(command: tuple[str, ...] | None, given: dict[str, Any]) -> None:
     if given["json_path"] != "-":
         click.echo(words(rows, result, margin))
     for trial in (result.a, result.b):
-        if trial.failure is not None:
+        if trial.failure is not None and trial.failure.message != NOT_MEASURED:
             raise failure_of(trial)
 
 

@@ -26,6 +26,7 @@ LOOKS = (3, 5, 8)
 that looking more than once does not inflate it."""
 CYCLES = 4
 """A B B A cycles of a pair: eight blocks of each."""
+NOT_MEASURED = "not measured: the comparison ended before its first pair of launches was complete"
 TOGETHER_SHARE = 0.9
 """Both arms stay resident when their peaks fit into this share of what is free."""
 
@@ -182,11 +183,14 @@ def _finish(session: StudySession, arm: Arm, run: TrialRun) -> Generator[EngineE
     session.take_overhead(run)
     if run.failure is not None:
         arm.failure, arm.partial = run.failure, run.seen.memory
-    else:
+    elif len(run.seen.blocks) >= 2 * CYCLES:
+        # Fewer where the other arm failed meanwhile.
         arm.launches.append(run.seen.launch())
 
 
 def _end(session: StudySession, arm: Arm) -> Trial:
+    if not arm.launches and arm.failure is None:
+        arm.failure = Failure(FailureReason.KILLED, NOT_MEASURED)
     return session.end(arm.draft, () if arm.failure else arm.launches, arm.failure, arm.partial)
 
 
