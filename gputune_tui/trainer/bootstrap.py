@@ -32,3 +32,9 @@ if __name__ == "__main__":
     from gputune_tui.trainer.main import main
 
     main()
+elif __name__ == "__mp_main__":
+    # A loader worker started by spawn: what its parent sends it names classes of this package and of the workload.
+    install()
+    from gputune_tui.trainer.importing import find_workload_again
+
+    find_workload_again()

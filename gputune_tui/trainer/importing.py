@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import os
 import sys
 import types
+from collections.abc import Sequence
 from pathlib import Path
 
 from gputune_tui.domain.builtin import builtin_path
@@ -17,6 +20,8 @@ from gputune_tui.trainer.describe import describe_exception, place_of
 
 PACKAGE_NAME = "gputune_user_workload"
 """Name of the package that stands for the folder of a workload file, so that `from .helpers import x` works."""
+FILE_VARIABLE = "GPUTUNE_WORKLOAD_FILE"
+"""Environment variable with the workload file of this process, for loader workers that are started by spawn."""
 
 
 class WorkloadFault(WorkloadError):
@@ -62,27 +67,58 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 
 def _import_file(path: Path, name: str) -> types.ModuleType:
-    root = _package_root(path) if _imports_relatively(path) else path.parent
+    root, module_name = _place_in_package(path)
     package = types.ModuleType(PACKAGE_NAME)
     package.__path__ = [str(root)]
     sys.modules[PACKAGE_NAME] = package
     # At the end, so that a helper named like a standard or installed module does not take its place.
     sys.path.extend(str(folder) for folder in dict.fromkeys((path.parent, root)) if str(folder) not in sys.path)
-    parent = ".".join((PACKAGE_NAME, *path.parent.relative_to(root).parts))
-    # A dot in the file's name would make a package of what stands before it.
-    module_name = f"{parent}.{path.stem.replace('.', '_')}"
+    os.environ[FILE_VARIABLE] = str(path)
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with _CleanArguments(str(path)):
         try:
-            importlib.import_module(parent)
+            importlib.import_module(module_name.rpartition(".")[0])
             sys.modules[module_name] = module
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:  # whatever the user's module raises is a fault to name
             raise WorkloadFault(_import_message(name, error)) from error
     return module
+
+
+def _place_in_package(path: Path) -> tuple[Path, str]:
+    """The folder that the package stands for, and the file's module in it."""
+    root = _package_root(path) if _imports_relatively(path) else path.parent
+    parent = ".".join((PACKAGE_NAME, *path.parent.relative_to(root).parts))
+    # A dot in the file's name would make a package of what stands before it.
+    return root, f"{parent}.{path.stem.replace('.', '_')}"
+
+
+def find_workload_again() -> None:
+    """Let a process that did not import the workload file find its module when a pickle names it."""
+    if (file := os.environ.get(FILE_VARIABLE)) is not None:
+        sys.meta_path.insert(0, _WorkloadFinder(Path(file)))
+
+
+class _WorkloadFinder(importlib.abc.MetaPathFinder):
+    """Finds the package of a workload file and the file's module in it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._root, self._module_name = _place_in_package(path)
+
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None, _target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname == self._module_name:
+            return importlib.util.spec_from_file_location(fullname, self._path)
+        if fullname != PACKAGE_NAME:
+            return None
+        spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
+        spec.submodule_search_locations = [str(self._root)]
+        return spec
 
 
 def _imports_relatively(path: Path) -> bool:
