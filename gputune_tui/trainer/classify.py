@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import pickle
 import re
 import traceback
 
@@ -36,6 +37,12 @@ _HALF_PARAMETERS = "Attempting to unscale FP16 gradients"
 _GRAD_SCALER = "torch/amp/grad_scaler.py"
 _DISK_FULL = tuple(f"[Errno {number}]" for number in (errno.ENOSPC, errno.EDQUOT))
 _FROM_WORKER = re.compile(r"Caught (\w+) in DataLoader worker")
+_NOT_PICKLABLE = (
+    "not possible with loader workers that are not forked: {}; define the dataset, collate_fn and worker_init_fn at "
+    "the top of a module (no lambda, no local function), or use num_workers=0"
+)
+_COLLATE_HINT = "; the samples of a batch differ, so torch cannot stack them: give the workload a collate_fn"
+_DEFAULT_COLLATE = "torch/utils/data/_utils/collate.py"
 _TORCHS_TYPES = ("RuntimeError", "OSError", "AcceleratorError")
 
 
@@ -69,7 +76,10 @@ def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_
         return Error(FailureReason.DISK_FULL, f"no space left on the disk the workload writes to{where}")
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return Error(FailureReason.FILE_LIMIT, _file_limit_words())
-    return Error(FailureReason.CRASH, describe_exception(error), in_workload=True)
+    if _was_not_picklable(error):
+        return Error(FailureReason.INVALID, _NOT_PICKLABLE.format(describe_exception(error)))
+    hint = _COLLATE_HINT if _was_in_default_collate(error) else ""
+    return Error(FailureReason.CRASH, describe_exception(error) + hint, in_workload=True)
 
 
 def is_allocation_failure(error: BaseException) -> bool:
@@ -91,6 +101,23 @@ def _own_text(error: BaseException) -> str | None:
         return None
     wrapped = _FROM_WORKER.match(str(error))
     return None if wrapped and wrapped[1] not in _TORCHS_TYPES else str(error)
+
+
+def _was_not_picklable(error: BaseException) -> bool:
+    """True where a worker could not be started since what it needs cannot be pickled."""
+    if not isinstance(error, AttributeError | TypeError | pickle.PicklingError):
+        return False
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.filename.endswith("multiprocessing/reduction.py") for frame in frames)
+
+
+def _was_in_default_collate(error: BaseException) -> bool:
+    """True where torch's own collate_fn was the last to run, here or in a loader worker."""
+    if _FROM_WORKER.match(str(error)):
+        files = re.findall(r'^ *File "(.+)", line \d+', str(error), re.MULTILINE)
+    else:
+        files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return bool(files) and files[-1].endswith(_DEFAULT_COLLATE)
 
 
 def _scaler_met_half_gradients(error: BaseException) -> bool:
