@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
 
 from gputune_tui.errors import ExitCode, GputuneError
 
+WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+"""What a full disk or a lost terminal says to whoever writes."""
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; what goes wrong is one sentence on stderr."""
     import click
 
+    _open_standard_files()
     from gputune_tui.cli.main import gputune
 
     for stream in (sys.stdout, sys.stderr):
@@ -31,10 +36,18 @@ def run(arguments: Sequence[str]) -> int:
     except GputuneError as error:
         _say(str(error))
         return error.exit_code
-    except BrokenPipeError:
-        # The reader of stdout left (`| head`): not a failure of ours, and nothing can be said there any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except (BrokenPipeError, SystemExit):
+        # The reader of stdout left (`| head`), which click turns into SystemExit: not a failure of ours, and nothing
+        # can be said there any more.
+        _discard_stdout()
         return 0
+    except OSError as error:
+        if error.filename is not None or error.errno not in WRITE_ERRORS:
+            _say(_internal(error))
+            return ExitCode.INTERNAL
+        _discard_stdout()
+        _say(f"cannot write to standard output: {error.strerror}; free some space or send it elsewhere")
+        return ExitCode.ENVIRONMENT
     except Exception as error:  # a bug must not throw a traceback over the user's terminal
         _say(_internal(error))
         return ExitCode.INTERNAL
@@ -49,8 +62,29 @@ def split_command(arguments: Sequence[str]) -> tuple[Sequence[str], tuple[str, .
     return arguments[:place], tuple(arguments[place + 1 :])
 
 
+def _open_standard_files() -> None:
+    """Give a program that was started with a closed stdin, stdout or stderr /dev/null in its place.
+
+    Otherwise the first pipe to a trial would take its number.
+    """
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115  # for the whole life of the process
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def _discard_stdout() -> None:
+    """What is still buffered goes nowhere, so that the interpreter does not complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def _say(text: str) -> None:
-    sys.stderr.write(f"gputune-tui: {text}\n")
+    from gputune_tui.cli.wording import printable
+
+    # On one line, whatever an exception's text holds; the paragraphs of a usage message stay.
+    with contextlib.suppress(OSError):
+        sys.stderr.write("gputune-tui: " + "\n".join(map(printable, text.split("\n"))) + "\n")
 
 
 def _internal(error: Exception) -> str:

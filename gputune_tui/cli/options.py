@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -43,8 +44,21 @@ def study_options(command: F) -> F:
 def json_option(command: F) -> F:
     """Add `--json FILE|-`."""
     return click.option(
-        "--json", "json_path", metavar="FILE|-", help="Write the result as JSON; with - stdout carries JSON alone."
+        "--json",
+        "json_path",
+        metavar="FILE|-",
+        callback=_place_for_json,
+        help="Write the result as JSON; with - stdout carries JSON alone.",
     )(command)
+
+
+def _place_for_json(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse a place that cannot be before anything is run for it."""
+    if value is not None and value != "-" and not Path(value).absolute().parent.is_dir():
+        raise UsageError(f"cannot write {value}: there is no directory {Path(value).parent}; create it first")
+    if value is not None and Path(value).is_dir():
+        raise UsageError(f"cannot write {value}: it is a directory; give the name of a file")
+    return value
 
 
 def study_config(command: Sequence[str] | None, given: dict[str, Any]) -> StudyConfig:
