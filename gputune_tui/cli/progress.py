@@ -85,9 +85,8 @@ class ProgressPrinter:
             f"torch {environment.torch}, global batch {event.identity.global_batch_size}"
         )
         self.line(f"budget {bytes_text(event.budget.device_bytes)}: {event.budget.source}")
-        self.line(
-            f"study {event.path}" + (f": {event.finished_trials} finished trials" if event.finished_trials else "")
-        )
+        finished = event.finished_trials
+        self.line(f"study {event.path}" + (f": {finished} finished trial{'s'[: finished > 1]}" if finished else ""))
         for note in event.notes:
             self.line(f"note: {note}")
 
