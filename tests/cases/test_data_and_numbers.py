@@ -1,0 +1,194 @@
+"""Unusual data, memory that runs out and numbers that are none: the right figure, or the reason in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from gputune_tui.domain.trial import FailureReason
+
+from .conftest import RunCase
+
+pytestmark = pytest.mark.slow
+
+LOSS = """
+class Workload(Base):
+    calls = 0
+    def loss(self, model, batch):
+        self.calls += 1
+        {body}
+"""
+
+
+def test_batches_of_any_type_arrive_as_they_are(run_case: RunCase) -> None:
+    result = run_case(
+        """
+        from collections import namedtuple
+        from dataclasses import dataclass
+        Batch = namedtuple("Batch", "x name none item")
+        @dataclass
+        class Item: t: object
+        class Workload(Base):
+            def collate_fn(self, samples): return Batch(torch.stack(samples), "n", None, Item(torch.ones(len(samples))))
+            def loss(self, model, batch):
+                assert type(batch) is Batch and batch[1:3] == ("n", None) and isinstance(batch.item, Item)
+                return {"loss": model(batch.x).pow(2).mean(), "logits": 1}
+        """,
+        num_workers=2,
+    )
+    assert result.is_complete, result.message
+
+
+def test_spawned_workers_find_classes_of_the_users_file(run_case: RunCase) -> None:
+    result = run_case(
+        """
+        class Workload(Base):
+            def build_loader(self, batch_size, num_workers):
+                return DataLoader(Numbers(), batch_size, num_workers=num_workers, persistent_workers=True,
+                                  multiprocessing_context="spawn")
+        """,
+        file="my wl.v2.py",
+        num_workers=1,
+    )
+    assert result.is_complete, result.message
+
+
+def test_tied_weights_stay_tied_and_are_given_once(run_case: RunCase) -> None:
+    result = run_case(
+        """
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e, self.h = nn.Embedding(10, 4), nn.Linear(4, 10, bias=False)
+                self.h.weight = self.e.weight
+        class Workload(Base):
+            def build_model(self): return Tied()
+            def build_dataset(self): return TensorDataset(torch.randint(0, 10, (64, 4)))
+            def build_optimizer(self, parameters):
+                [only] = parameters
+                return torch.optim.SGD([only], lr=0.1)
+            def loss(self, model, batch):
+                assert model.e.weight is model.h.weight
+                logits = model.h(model.e(batch[0])).flatten(0, 1)
+                return nn.functional.cross_entropy(logits, batch[0].flatten())
+        """
+    )
+    assert result.is_complete, result.message
+
+
+def test_an_iterable_whose_length_raises(run_case: RunCase) -> None:
+    result = run_case(
+        """
+        class Stream(IterableDataset):
+            def __len__(self): raise NotImplementedError
+            def __iter__(self): return iter(torch.ones(40, 4))
+        class Workload(Base):
+            def build_dataset(self): return Stream()
+        """
+    )
+    assert result.is_complete, result.message
+
+
+def test_the_optimizer_steps_once_a_window_and_samples_are_counted(run_case: RunCase) -> None:
+    result = run_case(
+        """
+        class Counting(torch.optim.SGD):
+            steps = 0
+            def step(self, *a, **k):
+                Counting.steps += 1
+                return super().step(*a, **k)
+        class Data(Numbers):
+            def __len__(self): return 10
+        class Workload(Base):
+            samples = 0
+            def build_dataset(self): return Data()
+            def build_optimizer(self, parameters): return Counting(parameters, lr=0.01)
+            def loss(self, model, batch):
+                self.samples += len(batch)
+                return super().loss(model, batch)
+            def close(self): print(f"{Counting.steps} steps {self.samples} samples")
+        """,
+        micro_batch_size=4,
+    )
+    assert result.is_complete, result.message
+    steps, samples = (int(word) for word in result.log.read_text().split() if word.isdigit())
+    # Every epoch of ten samples is 4, 4 and 2.
+    assert samples == steps // 3 * 10 + steps % 3 * 4
+    for block in result.seen.blocks:
+        assert block.steps // 3 * 10 <= block.samples <= block.steps // 3 * 10 + 8
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("raise MemoryError", FailureReason.HOST_OOM),
+        ("raise RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED')", FailureReason.DEVICE_OOM),
+        (
+            "import resource; pages = int(open('/proc/self/statm').read().split()[0]); "
+            "resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (64 << 20),) * 2); torch.ones(1 << 30)",
+            FailureReason.HOST_OOM,
+        ),
+    ],
+)
+def test_memory_that_runs_out_is_typed(run_case: RunCase, body: str, reason: FailureReason) -> None:
+    assert run_case(LOSS.format(body=body), budget_bytes=None).reason is reason
+
+
+def test_a_trial_ends_itself_before_it_takes_more_than_its_budget(run_case: RunCase) -> None:
+    body = "self.kept = [*getattr(self, 'kept', ()), torch.ones(32 << 20)]; return super().loss(model, batch)"
+    result = run_case(LOSS.format(body=body), budget_bytes=1 << 30)
+    assert result.reason is FailureReason.OVER_BUDGET
+    peak = result.seen.memory.device_peak_bytes
+    assert peak is not None
+    assert peak < (1 << 30) + (128 << 20)
+
+
+def test_an_out_of_memory_in_backward_leaves_nothing_for_the_next(run_case: RunCase) -> None:
+    whole = LOSS.format(body="return super().loss(model, batch)")
+    boom = """
+class Boom(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x): return x.clone()
+    @staticmethod
+    def backward(ctx, g): raise torch.OutOfMemoryError("CUDA out of memory")
+""" + LOSS.format(body="self.kept = torch.ones(64 << 20); return Boom.apply(super().loss(model, batch))")
+    first, failed, third = run_case(whole), run_case(boom, budget_bytes=None), run_case(whole)
+    assert failed.reason is FailureReason.DEVICE_OOM
+    peaks = [r.seen.memory.device_peak_bytes or 0 for r in (first, third)]
+    assert abs(peaks[0] - peaks[1]) < 32 << 20
+
+
+def test_skipped_steps_are_counted_and_not_taken_for_steps(run_case: RunCase) -> None:
+    body = "return model(batch).float().pow(2).mean() * (1e38 if self.calls <= 3 else 1)"
+    result = run_case(LOSS.format(body=body), precision="fp16")
+    assert result.is_complete, result.message
+    assert result.seen.guard is not None
+    assert result.seen.guard.skipped_steps == 3
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_loss_that_is_no_number_fails(run_case: RunCase, value: str) -> None:
+    result = run_case(LOSS.format(body=f"return super().loss(model, batch) + float('{value}')"))
+    assert result.reason is FailureReason.NON_FINITE
+    assert value in result.message
+
+
+def test_half_parameters_refuse_fp16_alone(run_case: RunCase) -> None:
+    source = """
+class Workload(Base):
+    def build_model(self): return nn.Linear(4, 1).half()
+    def loss(self, model, batch): return model(batch.half()).pow(2).mean()
+"""
+    refused = run_case(source, precision="fp16")
+    assert refused.reason is FailureReason.INVALID
+    assert "fp16 AMP is not applicable" in refused.message
+    assert run_case(source, precision="fp32").is_complete
+
+
+def test_batchnorm_is_told_its_micro_batch(run_case: RunCase) -> None:
+    source = """
+class Workload(Base):
+    def build_model(self): return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+"""
+    result = run_case(source, micro_batch_size=4, accumulation_steps=2)
+    assert result.is_complete, result.message
+    assert "BatchNorm sees micro-batch 4" in result.seen.notes
