@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import re
+import signal
 import traceback
 
 import torch
@@ -31,6 +32,10 @@ _FAULTS: tuple[tuple[type[Exception], FailureReason], ...] = (
 _HOST_ALLOCATION = ("DefaultCPUAllocator", "can't allocate memory", "alloc_cpu.cpp")
 _DEVICE_ALLOCATION = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 _SHARED_MEMORY = ("unable to allocate shared memory", "unable to open shared memory", "insufficient shared memory")
+_SHM_WORDS = (
+    "shared memory (/dev/shm) is too small for the loader workers; fewer workers or a smaller prefetch, "
+    "or a larger --shm-size for the container"
+)
 _OPEN_FILES = ("Too many open files", "received 0 items of ancdata")
 _LOADER_CHILD_CUDA = "Cannot re-initialize CUDA in forked subprocess"
 _HALF_PARAMETERS = "Attempting to unscale FP16 gradients"
@@ -68,7 +73,7 @@ def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_
         return Error(FailureReason.INVALID, "fp16 AMP is not applicable: the parameters are fp16 already")
     text = _own_text(error)
     if text is not None:
-        found = _from_torchs_text(text)
+        found = _worker_died(error, text) if text.startswith("DataLoader worker") else _from_torchs_text(text)
         if found is not None:
             return found
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -139,12 +144,8 @@ def _out_of_memory(error: BaseException, capped: bool, budget: int | None, peak:
 
 
 def _from_torchs_text(text: str) -> Error | None:
-    if any(part in text for part in _SHARED_MEMORY) or "killed by signal: Bus error" in text:
-        return Error(
-            FailureReason.SHM,
-            "shared memory (/dev/shm) is too small for the loader workers; fewer workers or a smaller prefetch, "
-            "or a larger --shm-size for the container",
-        )
+    if any(part in text for part in _SHARED_MEMORY):
+        return Error(FailureReason.SHM, _SHM_WORDS)
     if any(part in text for part in _OPEN_FILES):
         return Error(FailureReason.FILE_LIMIT, _file_limit_words())
     if _LOADER_CHILD_CUDA in text:
@@ -153,12 +154,31 @@ def _from_torchs_text(text: str) -> Error | None:
         )
     if _FROM_WORKER.match(text) and any(part in text for part in _DISK_FULL):
         return Error(FailureReason.DISK_FULL, "no space left on the disk a loader worker writes to")
-    if text.startswith("DataLoader worker") and "killed by signal: Killed" in text:
+    return None
+
+
+def _worker_died(error: BaseException, text: str) -> Error:
+    """A loader worker ended without an exception: by a signal, or by itself."""
+    code = _workers_exit_code(error)
+    if code == -signal.SIGBUS or "killed by signal: Bus error" in text:
+        return Error(FailureReason.SHM, _SHM_WORDS)
+    if code == -signal.SIGKILL or "killed by signal: Killed" in text:
         return Error(
             FailureReason.KILLED, "a loader worker was killed from outside (SIGKILL); is the host out of memory?"
         )
-    if text.startswith("DataLoader worker"):
-        return Error(FailureReason.CRASH, f"a loader worker died: {text.splitlines()[0][:200]}", in_workload=False)
+    if code is None:
+        return Error(FailureReason.CRASH, f"a loader worker died: {text.splitlines()[0][:200]}")
+    how = f"exit code {code}" if code >= 0 else signal.strsignal(-code) or f"signal {-code}"
+    return Error(FailureReason.CRASH, f"a loader worker died ({how}); the log may tell more")
+
+
+def _workers_exit_code(error: BaseException) -> int | None:
+    """How the worker ended that torch's loader found dead; its text does not always tell."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for worker in frame.f_locals.get("failed_workers") or ():
+            code = getattr(worker, "exitcode", None)
+            if isinstance(code, int):
+                return code
     return None
 
 
