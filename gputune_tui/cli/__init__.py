@@ -71,7 +71,7 @@ def _open_standard_files() -> None:
         pass
     os.close(fd)
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115  # for the whole life of the process
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115  # likewise
 
 
 def _discard_stdout() -> None:

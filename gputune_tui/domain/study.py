@@ -22,6 +22,17 @@ class WorkloadRef:
     """Commands only: samples of one optimizer step, when it is not the global batch."""
 
 
+def split_name(name: str) -> tuple[str, str | None]:
+    """`path.py:Class` and `package.module:Class` in two; a colon inside a path stays in it."""
+    target, colon, class_name = name.rpartition(":")
+    return (target, class_name) if colon and class_name.isidentifier() else (name, None)
+
+
+def names_file(target: str) -> bool:
+    """True where a workload's name, without its class, means a file rather than a built-in or a module."""
+    return target.endswith(".py") or "/" in target
+
+
 @dataclass(frozen=True)
 class MemoryBudget:
     """The most that a trial may take."""

@@ -13,7 +13,7 @@ from gputune_tui.domain.job import Job
 from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue
 from gputune_tui.domain.protocol import Inspected
 from gputune_tui.domain.settings import TrainSettings
-from gputune_tui.domain.study import MemoryBudget, StudyIdentity, WorkloadRef
+from gputune_tui.domain.study import MemoryBudget, StudyIdentity, WorkloadRef, names_file, split_name
 from gputune_tui.domain.trial import Failure, FailureReason
 from gputune_tui.engine.commands import StudyConfig
 from gputune_tui.engine.events import EngineEvent, TrialProgress
@@ -178,12 +178,11 @@ def inspection_error(name: str, failure: Failure | None) -> GputuneError:
 
 def absolute(workload: WorkloadRef) -> WorkloadRef:
     """The workload with a file's absolute path, so that its study and its YAML mean the same from any folder."""
-    target, colon, class_name = workload.name.rpartition(":")
-    if not (colon and class_name.isidentifier()):
-        target, colon, class_name = workload.name, "", ""
-    if workload.command or not (target.endswith(".py") or "/" in target):
+    target, class_name = split_name(workload.name)
+    if workload.command or not names_file(target):
         return workload
-    return replace(workload, name=f"{Path(target).expanduser().absolute()}{colon}{class_name}")
+    suffix = f":{class_name}" if class_name is not None else ""
+    return replace(workload, name=f"{Path(target).expanduser().absolute()}{suffix}")
 
 
 def check_interpreter(python: str | None) -> None:

@@ -65,19 +65,19 @@ def leaderboard(
     """
     ordered = sorted(trials, key=lambda trial: trial.id)
     baseline = next((t for t in ordered if t.settings == reference and t.state is TrialState.COMPLETE), None)
-    rows = _with_ranks([_row(trial, budget, baseline, confidence) for trial in ordered])
+    base = throughput(baseline.launches, confidence) if baseline else None
+    rows = _with_ranks([_row(trial, budget, baseline, base, confidence) for trial in ordered])
     rows.sort(key=_row_order)
     return Leaderboard(tuple(rows), next((row for row in rows if row.rank == 1), None))
 
 
-def _row(trial: Trial, budget: MemoryBudget, baseline: Trial | None, confidence: float) -> Row:
+def _row(trial: Trial, budget: MemoryBudget, baseline: Trial | None, base: Throughput | None, confidence: float) -> Row:
     complete = trial.state is TrialState.COMPLETE
     measured = throughput(trial.launches, confidence)
     guard = _guard_verdict(trial, baseline)
     disqualified = None if not complete or guard in _GUARD_PASSES else guard
     if complete and disqualified is None and measured is None:
         disqualified = "no timed block can be used: too few samples"
-    base = throughput(baseline.launches, confidence) if baseline else None
     return Row(
         trial=trial,
         throughput=measured,

@@ -12,10 +12,10 @@ from typing import NoReturn
 
 from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_VARIABLE
 from gputune_tui.domain.protocol import Event, Order, Phase, Stopped, decode_order, encode
+from gputune_tui.trainer.describe import is_users_file
 
 BEAT_S = 2.0
 """A trial that goes on says so this often, so that its parent can tell slow from stalled."""
-OWN_PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 class EventSink:
@@ -74,7 +74,7 @@ def what_runs(frame: types.FrameType | None, phase: str) -> tuple[str, str]:
     while frame is not None:
         path, function = frame.f_code.co_filename, frame.f_code.co_name
         folder = path.replace("\\", "/")
-        if not where and not _is_library(path):
+        if not where and is_users_file(path):
             where = f"{Path(path).name}:{frame.f_lineno} {function}"
         if not activity:
             if "torch/utils/data/" in folder:
@@ -87,10 +87,6 @@ def what_runs(frame: types.FrameType | None, phase: str) -> tuple[str, str]:
                 activity = "forward"
         frame = frame.f_back
     return activity or phase, where
-
-
-def _is_library(path: str) -> bool:
-    return path.startswith((OWN_PACKAGE, "<")) or "site-packages" in path or "/lib/python" in path
 
 
 class Orders:

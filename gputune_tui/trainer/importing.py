@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gputune_tui.domain.builtin import builtin_path
+from gputune_tui.domain.study import names_file, split_name
 from gputune_tui.errors import WorkloadError
 from gputune_tui.trainer.describe import describe_exception, place_of
 
@@ -43,7 +44,7 @@ def import_workload(name: str) -> tuple[types.ModuleType, str | None]:
     builtin = builtin_path(target)
     if builtin is not None:
         return _import_file(builtin, name), class_name
-    if target.endswith(".py") or "/" in target:
+    if names_file(target):
         path = Path(target).expanduser()
         if not path.is_file():
             raise WorkloadRefused(f"there is no file {path}")
@@ -58,12 +59,6 @@ def import_workload(name: str) -> tuple[types.ModuleType, str | None]:
 def is_builtin(name: str) -> bool:
     """True for the name of a built-in workload."""
     return builtin_path(split_name(name)[0]) is not None
-
-
-def split_name(name: str) -> tuple[str, str | None]:
-    """`path.py:Class` and `package.module:Class` in two; a colon inside a path stays in it."""
-    target, colon, class_name = name.rpartition(":")
-    return (target, class_name) if colon and class_name.isidentifier() else (name, None)
 
 
 def _import_file(path: Path, name: str) -> types.ModuleType:

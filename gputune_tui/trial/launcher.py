@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -34,7 +34,6 @@ class TrialProcess:
     orders_fd: int
     control_fd: int | None
     log: Path
-    warnings: list[str] = field(default_factory=list)
 
     def stop(self, grace_s: float) -> None:
         """TERM to the trial's group now, KILL to its whole tree after the grace."""

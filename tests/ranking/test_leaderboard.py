@@ -190,7 +190,7 @@ def trials(draw: st.DrawFn) -> list[Trial]:
 def test_ranks_are_unique_consistent_and_do_not_depend_on_the_order(found: list[Trial], random: object) -> None:
     first = leaderboard(found, BUDGET, TrainSettings(micro_batch_size=1))
     shuffled = list(found)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]  # Hypothesis gives a Random
     assert leaderboard(shuffled, BUDGET, TrainSettings(micro_batch_size=1)) == first or has_nan(found)
     ranked = [row for row in first.rows if row.rank is not None]
     assert [row.rank for row in ranked] == list(range(1, len(ranked) + 1))

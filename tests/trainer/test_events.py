@@ -19,6 +19,7 @@ from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_VARIABLE
 from gputune_tui.domain.protocol import Event, Finish, Note, Phase, RunBlock, Stopped, decode, encode_order
 from gputune_tui.errors import ProtocolError
 from gputune_tui.trainer import events as events_module
+from gputune_tui.trainer.describe import OWN_PACKAGE
 from gputune_tui.trainer.events import BEAT_S, EventSink, Orders, what_runs
 from tests.trainer.scripted import Clock
 
@@ -137,7 +138,7 @@ def stack(*frames: tuple[str, str]) -> types.FrameType:
 
 SITE = "/env/lib/python3.12/site-packages"
 USER = "/home/me/train.py"
-OWN = events_module.OWN_PACKAGE
+OWN = OWN_PACKAGE.rstrip("/")
 
 
 @pytest.mark.parametrize(
