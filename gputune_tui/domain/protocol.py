@@ -43,7 +43,7 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Phase:
-    """The trial enters a phase: import, build, warm_up, measure, ready (paced, waiting), breakdown, finish."""
+    """The trial enters a phase: import, build, warm_up, measure, ready (paced, waiting), breakdown, noise."""
 
     event: ClassVar[str] = "phase"
     name: str

@@ -123,6 +123,9 @@ class GuardRecord:
     """Steps whose loss was NaN or infinite."""
     parameters_changed: bool | None = None
     """False where no parameter moved over the whole trial."""
+    loss_noise_fraction: float | None = None
+    """Standard deviation of one step's loss over its mean under other seeds; 0 where nothing in the step is random,
+    None where the data could not be drawn again."""
 
 
 @dataclass(frozen=True)

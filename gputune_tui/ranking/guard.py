@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from gputune_tui.domain.settings import TrainSettings
@@ -12,6 +13,11 @@ LOSS_TOLERANCE = {"fp32": 0.02, "tf32": 0.03, "bf16": 0.05, "fp16": 0.05}
 another micro-batch, and a step that is wrong (a lost loss scale, a window divided twice) is off by far more."""
 GRADIENT_FACTOR = 5
 """The norm of a gradient may deviate this many times as much as the loss: it is a sum of squares of small numbers."""
+NOISE_FACTOR = 7
+"""Deviations of the difference of two random losses that are let pass. Both deviations come from four losses: with six
+degrees of freedom Student's t passes 7 once in 2400 comparisons, under heavier tails still seldom."""
+GROSS_TOLERANCE = 0.5
+"""Where the data could not be drawn again, their noise is unknown: only a step of another scale is found."""
 _FLOOR_FRACTION = 0.01
 """A loss near zero is held to this share of the largest baseline loss: relative to itself it is noise."""
 
@@ -36,6 +42,7 @@ def compare_guard(
     if batchnorm and settings.micro_batch_size != baseline_settings.micro_batch_size:
         return None
     tolerance = max(LOSS_TOLERANCE[settings.precision], LOSS_TOLERANCE[baseline_settings.precision])
+    tolerance = _with_noise(tolerance, record.loss_noise_fraction, baseline.loss_noise_fraction)
     # A skipped step leaves the parameters as they were: from there on the two are at different steps.
     comparable = None if record.skipped_steps + baseline.skipped_steps == 0 else 1
     reason = _deviation("loss", record.losses[:comparable], baseline.losses, tolerance)
@@ -43,6 +50,13 @@ def compare_guard(
         norms = (record.gradient_norms, baseline.gradient_norms)
         reason = _deviation("gradient norm", *norms, tolerance * GRADIENT_FACTOR)
     return reason
+
+
+def _with_noise(tolerance: float, noise_fraction: float | None, baseline_noise_fraction: float | None) -> float:
+    """The tolerance of a step that is random itself: dropout, augmentation, another order of the data."""
+    if noise_fraction is None or baseline_noise_fraction is None:
+        return max(tolerance, GROSS_TOLERANCE)
+    return tolerance + NOISE_FACTOR * math.hypot(noise_fraction, baseline_noise_fraction)
 
 
 def _own_fault(record: GuardRecord) -> str | None:

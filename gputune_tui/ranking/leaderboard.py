@@ -104,7 +104,8 @@ def _guard_verdict(trial: Trial, baseline: Trial | None) -> str:
     )
     if not records:
         return "not checked"
-    batchnorm = any(note.startswith("BatchNorm") for launch in trial.launches for note in launch.notes)
+    launches = trial.launches + (baseline.launches if baseline else ())
+    batchnorm = any(note.startswith("BatchNorm") for launch in launches for note in launch.notes)
     settings = baseline.settings if baseline else None
     for record in records:
         reason = compare_guard(record, expected, trial.settings, settings, batchnorm)

@@ -34,7 +34,8 @@ class Batches:
         """Epochs whose end has been met."""
         self.notes: list[str] = []
         """What the user should know about the data; grows while batches are drawn."""
-        self._loader = loader
+        self.loader = loader
+        """What gives the batches: a DataLoader, or whatever the workload built."""
         self._settings = settings
         self._workload = workload
         self._iterator: Iterator[Any] | None = None
@@ -45,12 +46,12 @@ class Batches:
     @property
     def num_workers(self) -> int:
         """Workers of the loader, whatever the knob says."""
-        return int(getattr(self._loader, "num_workers", 0) or 0)
+        return int(getattr(self.loader, "num_workers", 0) or 0)
 
     @property
     def prefetched_batches(self) -> int:
         """Batches that the workers hold ready."""
-        factor = getattr(self._loader, "prefetch_factor", None) or DEFAULT_PREFETCH
+        factor = getattr(self.loader, "prefetch_factor", None) or DEFAULT_PREFETCH
         return self.num_workers * int(factor)
 
     def windows(self, accumulation_steps: int) -> Iterator[Iterator[Any]]:
@@ -79,7 +80,7 @@ class Batches:
     def _next(self) -> tuple[bool, Any]:
         """The next batch of the epoch; (False, None) at its end, after which the next epoch begins."""
         if self._iterator is None:
-            self._iterator = iter(self._loader)
+            self._iterator = iter(self.loader)
         try:
             batch = next(self._iterator)
         except StopIteration:
@@ -107,7 +108,7 @@ class Batches:
                 self.notes.append(warning)
 
     def _other_size(self, size: int, wanted: int) -> None:
-        dataset = getattr(self._loader, "dataset", None)
+        dataset = getattr(self.loader, "dataset", None)
         length = None if dataset is None else _length(dataset)
         if length is not None and size <= length < wanted:
             raise SettingsNotApplicable(too_large(wanted, length))
@@ -130,10 +131,10 @@ class Batches:
 
     def _no_data_words(self) -> str:
         name = self._workload.name
-        dataset = getattr(self._loader, "dataset", None)
+        dataset = getattr(self.loader, "dataset", None)
         length = None if dataset is None else _length(dataset)
-        size = getattr(self._loader, "batch_size", None)
-        if length and size and length < size and getattr(self._loader, "drop_last", False):
+        size = getattr(self.loader, "batch_size", None)
+        if length and size and length < size and getattr(self.loader, "drop_last", False):
             return f"{name}: the loader drops its only batch: {length} samples, batches of {size}, drop_last=True"
         if length == 0:
             return f"{name}: the dataset is empty"
@@ -144,7 +145,7 @@ class Batches:
     def close(self) -> None:
         """Shut the workers down now instead of at garbage collection."""
         iterator, self._iterator = self._iterator, None
-        for holder in (iterator, getattr(self._loader, "_iterator", None)):
+        for holder in (iterator, getattr(self.loader, "_iterator", None)):
             shut_down = getattr(holder, "_shutdown_workers", None)
             if shut_down is not None:
                 shut_down()

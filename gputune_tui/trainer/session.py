@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
-import random
-from dataclasses import dataclass
+import traceback
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -22,8 +22,10 @@ from gputune_tui.trainer.guard import Guard
 from gputune_tui.trainer.loader import Batches, build_batches
 from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch
 from gputune_tui.trainer.meter import Meter
+from gputune_tui.trainer.noise import loss_noise
 from gputune_tui.trainer.optimizer import apply_optimizer_implementation
 from gputune_tui.trainer.precision import prepare_precision
+from gputune_tui.trainer.seeding import seed_everything
 from gputune_tui.trainer.train_step import TrainStep, batchnorm_note, to_channels_last
 from gputune_tui.trainer.workload import AdaptedWorkload, load_workload
 
@@ -68,12 +70,6 @@ def run_trial(job: Job, events: EventSink) -> None:
         _measure(job, settings, workload, device, events)
     finally:
         workload.close()
-
-
-def seed_everything(seed: int) -> None:
-    """Same initial weights and same data order for every setting of a study."""
-    random.seed(seed)
-    torch.manual_seed(seed)
 
 
 def _watch_memory(job: Job, device: Device) -> MemoryWatch:
@@ -134,10 +130,31 @@ def _measure(job: Job, settings: TrainSettings, workload: AdaptedWorkload, devic
             for text in batches.notes:
                 events.send(Note(text))
         report_memory()
-        events.send(GuardEvent(guard.record()))
+        record = guard.record()
+        events.phase("noise")
+        record = replace(record, loss_noise_fraction=_noise(job, settings, workload, model, batches, device, events))
+        events.send(GuardEvent(record))
         events.send(Done(breakdown))
     finally:
         batches.close()
+
+
+def _noise(
+    job: Job,
+    settings: TrainSettings,
+    workload: AdaptedWorkload,
+    model: nn.Module,
+    batches: Batches,
+    device: Device,
+    events: EventSink,
+) -> float | None:
+    """The noise of the loss, None where it cannot be measured: everything else of the trial is in hand by then."""
+    batches.close()
+    try:
+        return loss_noise(workload, model, batches.loader, settings, device.torch_device, job.seed, events.beat)
+    except Exception as error:  # user code on data of its own, in a way it may never have run before
+        traceback.print_exception(type(error), error, error.__traceback__)
+        return None
 
 
 def _run_meter(job: Job, meter: Meter, events: EventSink) -> None:

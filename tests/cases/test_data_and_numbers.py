@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import FailureReason
+from gputune_tui.ranking.guard import compare_guard
 
 from .conftest import RunCase
 
@@ -112,7 +116,8 @@ def test_the_optimizer_steps_once_a_window_and_samples_are_counted(run_case: Run
     assert result.is_complete, result.message
     steps, samples = (int(word) for word in result.log.read_text().split() if word.isdigit())
     # Every epoch of ten samples is 4, 4 and 2.
-    assert samples == steps // 3 * 10 + steps % 3 * 4
+    # Two batches more are looked at without a step, for the loss's noise.
+    assert samples == steps // 3 * 10 + steps % 3 * 4 + 2 * 4
     for block in result.seen.blocks:
         assert block.steps // 3 * 10 <= block.samples <= block.steps // 3 * 10 + 8
 
@@ -190,3 +195,58 @@ class Workload(Base):
     result = run_case(source, micro_batch_size=4, accumulation_steps=2)
     assert result.is_complete, result.message
     assert "BatchNorm sees micro-batch 4" in result.seen.notes
+
+
+RANDOM_STEPS = {
+    "augmentation": """
+        class Augmented(Numbers):
+            def __getitem__(self, i): return super().__getitem__(i) + 0.5 * torch.randn(4)
+        class Workload(Base):
+            def build_dataset(self): return Augmented()
+        """,
+    "dropout": """
+        class Workload(Base):
+            def build_model(self):
+                return nn.Sequential(
+                    nn.Linear(4, 32), nn.Dropout(0.3), nn.Linear(32, 32), nn.Dropout(0.3), nn.Linear(32, 1)
+                )
+            def loss(self, model, batch): return (model(batch) - 1).pow(2).mean()
+        """,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [("augmentation", {"num_workers": 1}), ("dropout", {"micro_batch_size": 4, "accumulation_steps": 2})],
+)
+def test_a_random_step_is_the_same_training_under_other_draws(
+    run_case: RunCase, kind: str, other: dict[str, int]
+) -> None:
+    plain, varied = run_case(RANDOM_STEPS[kind]), run_case(RANDOM_STEPS[kind], **other)
+    assert plain.seen.guard is not None
+    assert varied.seen.guard is not None
+    assert plain.seen.guard.losses != varied.seen.guard.losses
+    baseline = TrainSettings(micro_batch_size=8)
+    settings = replace(baseline, **other)
+    assert compare_guard(varied.seen.guard, plain.seen.guard, settings, baseline, batchnorm=False) is None
+
+
+def test_a_dataset_that_breaks_after_the_measurement_costs_only_the_noise(run_case: RunCase) -> None:
+    result = run_case(
+        """
+        class Once(Numbers):
+            closed = False
+            def __getitem__(self, i):
+                import sys
+                frame = sys._getframe()
+                while frame is not None:
+                    if frame.f_code.co_name == "loss_noise": raise RuntimeError("the file is closed")
+                    frame = frame.f_back
+                return super().__getitem__(i)
+        class Workload(Base):
+            def build_dataset(self): return Once()
+        """
+    )
+    assert result.is_complete, result.message
+    assert result.seen.guard is not None
+    assert result.seen.guard.loss_noise_fraction is None

@@ -21,7 +21,7 @@ from gputune_tui.domain.trial import (
 
 MIB = 1 << 20
 BUDGET = MemoryBudget(1024 * MIB, None, "--budget 1GiB")
-HEALTHY = GuardRecord((4.0, 3.8, 3.6), (1.0, 0.9, 0.8), 0, 0, True)
+HEALTHY = GuardRecord((4.0, 3.8, 3.6), (1.0, 0.9, 0.8), 0, 0, True, 0.0)
 
 
 def blocks(*rates: float, samples: int = 16) -> tuple[Block, ...]:

@@ -94,3 +94,20 @@ def test_skipped_steps_leave_only_the_first_loss_to_compare() -> None:
 def test_a_baseline_that_is_not_finite_is_no_measure() -> None:
     baseline = replace(HEALTHY, losses=(3.6,), non_finite_steps=2)
     assert compare_guard(losses(2, 2, 2), baseline, SMALL, FP32, False) is None
+
+
+def test_a_random_step_is_held_to_its_own_noise() -> None:
+    baseline, record = replace(HEALTHY, loss_noise_fraction=0.03), losses(1.15, 0.9, 1.2)
+    random = replace(record, loss_noise_fraction=0.03)
+    assert compare_guard(random, baseline, SMALL, FP32, False) is None
+    assert compare_guard(record, HEALTHY, SMALL, FP32, False) is not None
+    doubled = replace(losses(2, 2, 2), loss_noise_fraction=0.03)
+    assert compare_guard(doubled, baseline, SMALL, FP32, False) is not None
+
+
+@pytest.mark.parametrize("unknown", ["record", "baseline"])
+def test_where_the_noise_is_unknown_only_gross_errors_count(unknown: str) -> None:
+    baseline = replace(HEALTHY, loss_noise_fraction=None) if unknown == "baseline" else HEALTHY
+    noise = None if unknown == "record" else 0.0
+    assert compare_guard(replace(losses(1.4, 0.6, 1), loss_noise_fraction=noise), baseline, SMALL, FP32, False) is None
+    assert compare_guard(replace(losses(2, 2, 2), loss_noise_fraction=noise), baseline, SMALL, FP32, False) is not None
