@@ -42,7 +42,7 @@ class Engine:
         return self._session is not None
 
     def open(self, config: StudyConfig) -> Generator[EngineEvent | None, None, None]:
-        """Read the workload and open its study.
+        """Read the workload and open its study; the study that was open before is closed once this one is.
 
         Raises:
             GputuneError: whatever is wrong with the workload, the device, the budget or the study, in one sentence.
@@ -50,8 +50,13 @@ class Engine:
         opened = yield from open_workload(config, self._launcher)
         device = opened.identity.environment.device
         path = Path(config.study) if config.study else default_study_path(opened.config.workload, device)
-        self._session = open_session(opened, path.absolute(), self._launcher)
-        yield self._session.opening_event()
+        if self._session is not None:
+            # It may be the same study, and what it could not write yet belongs to what is read now.
+            self._session.flush()
+        session = open_session(opened, path.absolute(), self._launcher)
+        self.close()
+        self._session = session
+        yield session.opening_event()
 
     def handle(self, command: Command) -> Task:
         """Carry out one command."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity
 from gputune_tui.domain.trial import Trial
+from gputune_tui.engine.wire import decode_tagged, read_tagged, tagged, to_line
 from gputune_tui.ranking.statistics import Verdict
 
 
@@ -119,8 +121,58 @@ class Problem:
     text: str
 
 
+@dataclass(frozen=True)
+class StudyTrials:
+    """The stored trials of the open generation: after StudyOpened, and again where a reader fell far behind.
+
+    Several in a row, the last one marked, hold them all; together they replace whatever the reader has.
+    """
+
+    trials: tuple[Trial, ...]
+    baseline: TrainSettings
+    """The baseline of this study: what guard and ratios of a leaderboard compare with."""
+    first: bool = True
+    last: bool = True
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    """A command, or the opening of a study, began."""
+
+    title: str
+    """"open", "search", "trial" or "a/b"."""
+
+
+@dataclass(frozen=True)
+class TaskEnded:
+    """A command, or the opening of a study, is over. Title "engine": the engine process itself has ended."""
+
+    title: str
+    error: str | None
+    """One sentence."""
+    exit_code: int
+    """As the command line's; 130 where it was cancelled."""
+    cancelled: bool = False
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file was written."""
+
+    path: str
+    trial_id: int
+
+
+@dataclass(frozen=True)
+class QueueChanged:
+    """What waits for its turn, by title."""
+
+    waiting: tuple[str, ...]
+
+
 EngineEvent = (
     StudyOpened
+    | StudyTrials
     | SearchPlanned
     | TrialStarted
     | TrialProgress
@@ -129,4 +181,24 @@ EngineEvent = (
     | SearchFinished
     | Compared
     | Problem
+    | TaskStarted
+    | TaskEnded
+    | Exported
+    | QueueChanged
 )
+_EVENTS: dict[str, type[EngineEvent]] = {cls.__name__: cls for cls in get_args(EngineEvent)}
+
+
+def encode_event(event: EngineEvent) -> bytes:
+    """One line for the screen, newline included."""
+    fields = tagged(event)
+    return to_line(fields.pop("kind"), fields)
+
+
+def decode_event(line: bytes) -> EngineEvent:
+    """Read one line.
+
+    Raises:
+        ProtocolError: not JSON, of another version, an unknown event, or a wrong field.
+    """
+    return decode_tagged(_EVENTS, *read_tagged(line))

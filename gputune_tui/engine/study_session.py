@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks
 from gputune_tui.engine.events import EngineEvent, StudyOpened, TrialFinished, TrialStarted
 from gputune_tui.engine.opening import Opened
 from gputune_tui.engine.running import run_to_end
+from gputune_tui.errors import StoreWriteError
 from gputune_tui.ranking.leaderboard import Leaderboard, leaderboard
 from gputune_tui.store.reading import StudyContents, finished_trial, identity_changes, read_study
 from gputune_tui.store.records import GenerationOpened, OverheadMeasured, Record, TrialBegan, TrialEnded
@@ -168,6 +170,12 @@ class StudySession:
         if total is None or not self._durations_s or number >= total:
             return None
         return (total - number) * sum(self._durations_s) / len(self._durations_s)
+
+    def flush(self) -> None:
+        """Try once more to write what could not be written. Raises nothing: `begin` and `end` have told."""
+        with suppress(StoreWriteError):
+            if self._writer.unsaved:
+                self._writer.flush()
 
     def close(self) -> None:
         """Close the journal."""

@@ -31,7 +31,7 @@ class HostLimits:
 def host_limits(proc: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")) -> HostLimits:
     """Read them now."""
     memory = psutil.virtual_memory()
-    limit, used = _memory_limit(proc, cgroup_root)
+    limit, used = memory_limit(proc, cgroup_root)
     available = memory.available if limit is None else min(memory.available, max(0, limit - (used or 0)))
     return HostLimits(
         effective_cpus=effective_cpus(proc, cgroup_root),
@@ -45,7 +45,9 @@ def host_limits(proc: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cg
 def effective_cpus(proc: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")) -> float:
     """min(affinity, cgroup v1 or v2 quota, SLURM CPUs); psutil and os.cpu_count see neither quota nor SLURM."""
     counts = [float(len(os.sched_getaffinity(0)))]
-    counts += [quota for folder in cgroup_folders(proc, cgroup_root, "cpu") if (quota := _quota(folder)) is not None]
+    quota = cpu_quota(proc, cgroup_root)
+    if quota is not None:
+        counts.append(quota[0])
     slurm = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE", "")
     if slurm.isdigit() and int(slurm) > 0:
         counts.append(float(slurm))
@@ -81,6 +83,12 @@ def cgroup_folders(proc: Path, root: Path, controller: str) -> list[Path]:
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
+def cpu_quota(proc: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")) -> tuple[float, Path] | None:
+    """The tightest cgroup quota above this process in CPUs, and the folder of the group that has it."""
+    found = [(quota, f) for f in cgroup_folders(proc, cgroup_root, "cpu") if (quota := _quota(f)) is not None]
+    return min(found, key=lambda pair: pair[0]) if found else None
+
+
 def _quota(folder: Path) -> float | None:
     with contextlib.suppress(OSError, ValueError):
         quota, period = (folder / "cpu.max").read_text().split()
@@ -91,10 +99,12 @@ def _quota(folder: Path) -> float | None:
     return None
 
 
-def _memory_limit(proc: Path, root: Path) -> tuple[int | None, int | None]:
-    """The tightest limit and what is used under it."""
+def memory_limit(
+    proc: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs/cgroup")
+) -> tuple[int | None, int | None]:
+    """The tightest cgroup memory limit above this process, and what is used under it less reclaimable page cache."""
     found: list[tuple[int, int | None]] = []
-    for folder in cgroup_folders(proc, root, "memory"):
+    for folder in cgroup_folders(proc, cgroup_root, "memory"):
         for limit_name, usage_name in (
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),

@@ -71,10 +71,20 @@ def _abandon(child: subprocess.Popen[bytes]) -> None:
         child.wait(KILL_PATIENCE_S)
 
 
-def read_nvml() -> GpuProbe:
-    """Read NVML in this process."""
+def load_pynvml() -> Any:
+    """The module of the package nvidia-ml-py.
+
+    Raises:
+        ImportError: it is not installed.
+    """
     import pynvml
 
+    return pynvml
+
+
+def read_nvml() -> GpuProbe:
+    """Read NVML in this process."""
+    pynvml = load_pynvml()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

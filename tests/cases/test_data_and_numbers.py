@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -220,7 +221,7 @@ RANDOM_STEPS = {
     [("augmentation", {"num_workers": 1}), ("dropout", {"micro_batch_size": 4, "accumulation_steps": 2})],
 )
 def test_a_random_step_is_the_same_training_under_other_draws(
-    run_case: RunCase, kind: str, other: dict[str, int]
+    run_case: RunCase, kind: str, other: dict[str, Any]
 ) -> None:
     plain, varied = run_case(RANDOM_STEPS[kind]), run_case(RANDOM_STEPS[kind], **other)
     assert plain.seen.guard is not None
