@@ -79,6 +79,11 @@ def percent_text(fraction: float | None) -> str:
     return f"{percent:.0f} %" if abs(percent) >= 9.95 or percent == 0 else f"{percent:.1f} %"
 
 
+def fixed_percent_text(fraction: float | None) -> str:
+    """Whole percent in a fixed width, for figures that change in place: " 97 %", "100 %", "  N/A"."""
+    return f"{UNKNOWN:>5}" if fraction is None else f"{fraction * 100:3.0f} %"
+
+
 def parse_size(text: str) -> int:
     """Bytes of "20GiB", "512MiB", "2G" (binary), "2GB" (10⁹), "1024".
 

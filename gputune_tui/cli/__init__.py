@@ -26,8 +26,9 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a replaced stream may lack it
     words, command = split_command(arguments)
     try:
-        gputune.main(list(words), prog_name="gputune-tui", standalone_mode=False, obj=command)
+        code = gputune.main(list(words), prog_name="gputune-tui", standalone_mode=False, obj=command)
         sys.stdout.flush()
+        return code if isinstance(code, int) else ExitCode.DONE
     except click.ClickException as error:
         _say(error.format_message())
         return ExitCode.USAGE
@@ -43,15 +44,12 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     except OSError as error:
         if error.filename is not None or error.errno not in WRITE_ERRORS:
-            _say(_internal(error))
-            return ExitCode.INTERNAL
+            return _say_internal(error)
         _discard_stdout()
         _say(f"cannot write to standard output: {error.strerror}; free some space or send it elsewhere")
         return ExitCode.ENVIRONMENT
     except Exception as error:  # a bug must not throw a traceback over the user's terminal
-        _say(_internal(error))
-        return ExitCode.INTERNAL
-    return ExitCode.DONE
+        return _say_internal(error)
 
 
 def split_command(arguments: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...] | None]:
@@ -80,22 +78,15 @@ def _discard_stdout() -> None:
 
 
 def _say(text: str) -> None:
-    from gputune_tui.cli.wording import printable
+    from gputune_tui.text import printable
 
     # On one line, whatever an exception's text holds; the paragraphs of a usage message stay.
     with contextlib.suppress(OSError):
         sys.stderr.write("gputune-tui: " + "\n".join(map(printable, text.split("\n"))) + "\n")
 
 
-def _internal(error: Exception) -> str:
-    """One sentence for a bug of ours; the traceback goes to a file."""
-    import tempfile
-    import traceback
+def _say_internal(error: Exception) -> ExitCode:
+    from gputune_tui.engine.faults import internal_error
 
-    named = f"internal error: {type(error).__name__}: {' '.join(str(error).split())}"
-    try:
-        with tempfile.NamedTemporaryFile("w", prefix="gputune-error-", suffix=".txt", delete=False) as file:
-            traceback.print_exception(error, file=file)
-    except OSError:
-        return named
-    return f"{named}; the details are in {file.name}, please report them"
+    _say(internal_error(error))
+    return ExitCode.INTERNAL

@@ -11,7 +11,6 @@ from gputune_tui.cli.options import study_config
 from gputune_tui.cli.output import write_json
 from gputune_tui.cli.progress import ProgressPrinter
 from gputune_tui.cli.tuning import failure_of
-from gputune_tui.cli.wording import settings_text, speed_text
 from gputune_tui.domain.knobs import read_assignments
 from gputune_tui.engine.commands import Compare
 from gputune_tui.engine.comparing import NOT_MEASURED
@@ -20,6 +19,7 @@ from gputune_tui.engine.events import Compared, EngineEvent
 from gputune_tui.ranking.document import ab_document
 from gputune_tui.ranking.leaderboard import Row, leaderboard
 from gputune_tui.ranking.statistics import Ratio
+from gputune_tui.ranking.wording import settings_text, speed_text
 from gputune_tui.units import bytes_text, parse_duration, parse_fraction, percent_text, ratio_text
 
 

@@ -9,20 +9,19 @@ import click
 from gputune_tui import __version__
 from gputune_tui.cli.options import json_option, study_options
 
+SCREEN = "screen"
+"""The command that runs where none is named."""
+
 
 class Commands(click.Group):
-    """Names an unknown sub-command in the user's terms."""
+    """Without a sub-command's name the screen is meant, whatever options or workload stand there."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with a message that says what there is."""
-        if args and self.get_command(ctx, args[0]) is None:
-            raise click.UsageError(
-                f"there is no command {args[0]!r}; commands are {', '.join(self.list_commands(ctx))}. "
-                f"To tune a workload: gputune-tui tune {args[0]}"
-            )
-        return super().resolve_command(ctx, args)
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with the screen's name put first where no command is named."""
+        own = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        if not args or (args[0] not in own and self.get_command(ctx, args[0]) is None):
+            args = [SCREEN, *args]
+        return super().parse_args(ctx, args)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -30,9 +29,29 @@ class Commands(click.Group):
 def gputune() -> None:
     """Find the training settings that run fastest within a memory budget, by short isolated trial runs.
 
+    Without a command the screen is shown: gputune-tui [WORKLOAD] [OPTIONS]; gputune-tui screen --help lists them.
     WORKLOAD is a built-in name, ./file.py[:Class] or package.module:Class. A command can take its place after --.
     Exit codes: 0 done, 2 usage, 3 nothing fits, 4 the workload fails, 5 not possible here, 6 verify disagrees.
     """
+
+
+@gputune.command(SCREEN)
+@click.argument("workload", nargs=-1)
+@click.option("--space", metavar='"K=V1,V2;..."', help="Values that the search tries. Default: said when it starts.")
+@click.option(
+    "--sampler", type=click.Choice(["grid", "random"]), default="grid", show_default=True, help="Order of the settings."
+)
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters alone.")
+@click.option("--no-mouse", "mouse", is_flag=True, flag_value=False, default=True, help="Leave the mouse alone.")
+@click.option("--low-bandwidth", is_flag=True, help="Fewer updates, for slow links.")
+@click.option("--interval", default="1s", show_default=True, metavar="TIME", help="Between two readings of the node.")
+@study_options
+@click.pass_obj
+def screen(command: tuple[str, ...] | None, /, **given: Any) -> int:
+    """Show the node and tune on one screen (the default command)."""
+    from gputune_tui.cli.screen import screen as body
+
+    return body(command, given)
 
 
 @gputune.command()

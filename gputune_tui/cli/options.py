@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from gputune_tui.domain.knobs import read_assignments
-from gputune_tui.domain.study import WorkloadRef
+from gputune_tui.domain.study import WorkloadRef, read_workload_options
 from gputune_tui.engine.commands import StudyConfig
 from gputune_tui.errors import UsageError
 from gputune_tui.units import parse_duration
@@ -106,20 +106,3 @@ def _workload(command: Sequence[str] | None, given: dict[str, Any]) -> WorkloadR
             "samples can be counted and {micro_batch_size} and {accumulation_steps} filled in"
         )
     return WorkloadRef(" ".join(command), command=tuple(command), samples_per_step=given["samples_per_step"])
-
-
-def read_workload_options(pairs: Sequence[str]) -> dict[str, str]:
-    """`-D key=value` pairs as a mapping.
-
-    Raises:
-        UsageError: a pair without `=`, or a key given twice.
-    """
-    options: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UsageError(f"-D {pair} is not of the form key=value")
-        if key in options:
-            raise UsageError(f"-D {key} is given twice")
-        options[key] = value
-    return options

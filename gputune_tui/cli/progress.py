@@ -7,7 +7,6 @@ import sys
 import time
 from typing import TextIO
 
-from gputune_tui.cli.wording import printable, settings_text
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Trial, TrialState
 from gputune_tui.engine.events import (
@@ -22,6 +21,8 @@ from gputune_tui.engine.events import (
     TrialStarted,
 )
 from gputune_tui.ranking.statistics import throughput
+from gputune_tui.ranking.wording import settings_text
+from gputune_tui.text import printable
 from gputune_tui.units import bytes_text, ratio_text, seconds_text, three_digits
 
 REDRAW_S = 0.5

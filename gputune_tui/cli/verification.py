@@ -14,7 +14,6 @@ from gputune_tui.cli.output import write_json
 from gputune_tui.cli.progress import ProgressPrinter
 from gputune_tui.cli.tables import table
 from gputune_tui.cli.tuning import MEMORY_REASONS, failure_of
-from gputune_tui.cli.wording import speed_text
 from gputune_tui.domain.environment import Environment
 from gputune_tui.domain.knobs import read_assignments
 from gputune_tui.domain.settings import TrainSettings, settings_from_dict
@@ -28,6 +27,7 @@ from gputune_tui.export.yaml_config import read_config
 from gputune_tui.ranking.document import trial_entry
 from gputune_tui.ranking.leaderboard import Row, leaderboard
 from gputune_tui.ranking.statistics import Throughput
+from gputune_tui.ranking.wording import speed_text
 from gputune_tui.units import bytes_text, percent_text
 
 SPEED_TOLERANCE = 0.10

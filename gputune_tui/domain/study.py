@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gputune_tui.domain.environment import Environment
+from gputune_tui.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,23 @@ def split_name(name: str) -> tuple[str, str | None]:
 def names_file(target: str) -> bool:
     """True where a workload's name, without its class, means a file rather than a built-in or a module."""
     return target.endswith(".py") or "/" in target
+
+
+def read_workload_options(pairs: Sequence[str]) -> dict[str, str]:
+    """`-D key=value` pairs as a mapping.
+
+    Raises:
+        UsageError: a pair without `=`, or a key given twice.
+    """
+    options: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise UsageError(f"-D {pair} is not of the form key=value")
+        if key in options:
+            raise UsageError(f"-D {key} is given twice")
+        options[key] = value
+    return options
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,16 @@ from gputune_tui.engine.commands import Command, Compare, RunSettings, RunTrial,
 from gputune_tui.engine.events import (
     Compared,
     EngineEvent,
+    Exported,
     PairFinished,
     Problem,
+    QueueChanged,
     SearchFinished,
     SearchPlanned,
     StudyOpened,
+    StudyTrials,
+    TaskEnded,
+    TaskStarted,
     TrialFinished,
     TrialProgress,
     TrialStarted,
@@ -48,6 +53,11 @@ MESSAGES: list[Any] = [
     SearchFinished(None),
     Compared(TRIAL, TRIAL, 1.0, 0.9, 1.1, 0.95, "tied", 6, 3, ("A: x",)),
     Problem("disk full"),
+    StudyTrials((TRIAL, TRIAL), SETTINGS, first=True, last=False),
+    TaskStarted("search"),
+    TaskEnded("trial", None, 130, cancelled=True),
+    Exported("/tmp/gputune.yaml", 3),
+    QueueChanged(("trial", "a/b")),
 ]
 
 

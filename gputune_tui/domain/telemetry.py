@@ -1,0 +1,108 @@
+"""What the panels show: one frozen snapshot of the node per tick. Unknown is None, never 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+DeviceState = Literal["live", "lost", "stale"]
+"""live: these are its values now; lost: the driver cannot reach it; stale: it has not answered, the values are old."""
+
+
+@dataclass(frozen=True)
+class DeviceSnapshot:
+    """One GPU. A lost one keeps its slot, UUID and name, and has no values."""
+
+    index: int
+    """NVML's, as nvidia-smi counts."""
+    uuid: str | None
+    name: str | None
+    state: DeviceState
+    util_fraction: float | None
+    """Share of the driver's last window (1/6 to 1 s) in which any kernel ran; not how full the GPU was."""
+    memory_used_bytes: int | None
+    """Without the reserved part, where the driver tells it apart."""
+    memory_total_bytes: int | None
+    memory_reserved_bytes: int | None
+    """Kept by the driver and firmware; None where the driver counts it as used."""
+    power_w: float | None
+    power_limit_w: float | None
+    """The enforced one."""
+    temperature_c: float | None
+    sm_clock_mhz: int | None
+    throttle: tuple[str, ...]
+    """Why the clocks are held down under load, in words; idling is no reason."""
+
+
+@dataclass(frozen=True)
+class ProcessSnapshot:
+    """One process on one GPU, or one of ours on none."""
+
+    pid: int
+    """As the driver tells it: in a container it may be the host's number, which then names nothing here."""
+    device_index: int | None
+    """None for a trial's process that is on no GPU."""
+    user: str | None
+    gpu_memory_bytes: int | None
+    cpu_fraction: float | None
+    """Of one CPU: 2.0 is two CPUs busy."""
+    resident_bytes: int | None
+    command: str
+    """The arguments joined by spaces, control characters and all; empty where it cannot be read."""
+    is_trial: bool = False
+    """Whether it belongs to a trial of this program."""
+
+
+@dataclass(frozen=True)
+class HostSnapshot:
+    """The host as this process meets it: the cgroup's limits where there are any, else the machine's."""
+
+    hostname: str
+    cpu_fraction: float | None
+    """Use of `effective_cpus`, 0 to 1: the cgroup's where a quota limits it, else that of the CPUs allowed by affinity
+    (all of the machine's, if it is not restricted). None until two readings exist."""
+    per_cpu_fractions: tuple[float, ...]
+    """The machine's CPUs, whoever uses them; empty until two readings exist."""
+    effective_cpus: float
+    cpus: int
+    """CPUs of the machine that are online."""
+    load_1: float | None
+    """The machine's load average of one minute."""
+    memory_used_bytes: int | None
+    """The cgroup's use (less reclaimable page cache) where it has a limit, else the machine's total less available."""
+    memory_total_bytes: int | None
+    """The machine's."""
+    memory_limit_bytes: int | None
+    """The tightest cgroup limit, None where there is none."""
+    shm_used_bytes: int | None
+    shm_total_bytes: int | None
+    iowait_fraction: float | None
+    """Of the machine's CPU time, waiting for disks."""
+
+
+@dataclass(frozen=True)
+class NodeSnapshot:
+    """Everything at one moment."""
+
+    time_s: float
+    """Wall clock, seconds since the epoch."""
+    host: HostSnapshot
+    driver: str | None
+    cuda: str | None
+    """The newest CUDA version that the driver supports."""
+    devices: tuple[DeviceSnapshot, ...]
+    processes: tuple[ProcessSnapshot, ...]
+    problem: str | None
+    """Why there is no GPU, one sentence with cause and remedy; None when there are GPUs or they are not yet known."""
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class SamplerSettings:
+    """What the collector orders from the sampling process, always whole: one JSON line per change."""
+
+    interval_s: float = 1.0
+    quiet: bool = False
+    """A timed block runs: only the cheapest readings; processes stay as they were."""
+    gpus: bool = True
+    """Whether the driver may be asked at all; off for a while after it ended the process."""

@@ -1,0 +1,135 @@
+"""Turn stored trials into a file: which trial, under which budget, beside which baseline."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputune_tui.domain.knobs import KnobValue
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.domain.space import nearest_to_baseline
+from gputune_tui.domain.study import MemoryBudget, StudyIdentity
+from gputune_tui.domain.trial import Trial, TrialState
+from gputune_tui.engine.events import Exported
+from gputune_tui.engine.requests import Export
+from gputune_tui.engine.study_session import StudySession
+from gputune_tui.errors import NothingFitsError, UsageError
+from gputune_tui.export.files import write_atomically
+from gputune_tui.export.registry import Exporter, exporter_named
+from gputune_tui.export.report import report_of
+from gputune_tui.ranking.feasibility import smallest_peak
+from gputune_tui.ranking.leaderboard import Leaderboard, Row, leaderboard
+from gputune_tui.units import bytes_text
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """The text of one export."""
+
+    trial_id: int
+    text: str
+
+
+def export_from(session: StudySession, order: Export) -> Exported:
+    """Write one trial of an open study, ranked under its budget, to a file.
+
+    Raises:
+        UsageError: there is no such format or trial, the file exists, or it cannot be there.
+        NothingFitsError: nothing is ranked, or the named trial did not complete.
+        EnvironmentProblem: the disk is full or fails.
+    """
+    opened = session.opened
+    exporter = exporter_named(order.target)
+    rendered = render_trial(
+        exporter, opened.identity, session.trials, opened.budget, opened.baseline, order.trial_id
+    )  # fmt: skip
+    path = Path(os.path.abspath(os.path.expanduser(order.path)))
+    write_atomically(path, rendered.text, order.force)
+    return Exported(str(path), rendered.trial_id)
+
+
+def render_trial(
+    exporter: Exporter,
+    identity: StudyIdentity,
+    trials: Sequence[Trial],
+    budget: MemoryBudget,
+    baseline: Mapping[str, KnobValue],
+    trial_id: int | None,
+) -> Rendered:
+    """The export of one trial, or of the best one.
+
+    Args:
+        exporter: the format.
+        identity: of the generation that `trials` belong to.
+        trials: all trials of that generation.
+        budget: under which they are ranked.
+        baseline: knobs that `--baseline` changes; the complete trial nearest to it is what the evidence compares with.
+        trial_id: None takes the best one.
+
+    Raises:
+        UsageError: there is no trial of that number.
+        NothingFitsError: nothing is ranked, or the named trial did not complete.
+    """
+    reference = _reference(identity, trials, baseline)
+    board = leaderboard(trials, budget, reference)
+    row = chosen_row(board, trial_id, budget)
+    command = reproducing_command(identity, row.trial.settings, budget)
+    return Rendered(row.trial.id, exporter.render(report_of(row, board, identity, budget, reference, command)))
+
+
+def _reference(
+    identity: StudyIdentity, trials: Sequence[Trial], baseline: Mapping[str, KnobValue]
+) -> TrainSettings | None:
+    complete = [trial.settings for trial in trials if trial.state is TrialState.COMPLETE]
+    if not complete:
+        return None
+    return nearest_to_baseline(complete, baseline, identity.global_batch_size, identity.environment.device_kind)
+
+
+def chosen_row(board: Leaderboard, trial_id: int | None, budget: MemoryBudget) -> Row:
+    """The row to export.
+
+    Raises:
+        UsageError: there is no trial of that number.
+        NothingFitsError: nothing is ranked, or the named trial did not complete.
+    """
+    if trial_id is not None:
+        row = board.row(trial_id)
+        if row is None:
+            raise UsageError(f"there is no trial {trial_id} in this study; it has {len(board.rows)} trials")
+        if row.trial.state is not TrialState.COMPLETE:
+            why = row.trial.failure.message if row.trial.failure else row.trial.state.value
+            raise NothingFitsError(f"trial {trial_id} did not complete ({why}); nothing to export")
+        return row
+    if board.best is None:
+        peak = smallest_peak(row.trial for row in board.rows)
+        seen = f"; the smallest peak seen is {bytes_text(peak[0])}" if peak else ""
+        raise NothingFitsError(
+            f"no trial of this study fits the budget of {bytes_text(budget.device_bytes)}{seen}; nothing to export"
+        )
+    return board.best
+
+
+def reproducing_command(identity: StudyIdentity, settings: TrainSettings, budget: MemoryBudget) -> str:
+    """The command line that measures these settings again."""
+    workload, environment = identity.workload, identity.environment
+    device = environment.device_uuid or environment.device.partition(":")[0]
+    words = ["gputune-tui", "trial"]
+    if not workload.command:
+        words.append(workload.name)
+    words += [word for key, value in workload.options.items() for word in ("-D", f"{key}={value}")]
+    words += [
+        "--device",
+        device,
+        "--budget",
+        str(budget.device_bytes),
+        "--global-batch",
+        str(identity.global_batch_size),
+    ]
+    words += ["--set", settings.text()]
+    if workload.command:
+        words += ["--samples-per-step", str(workload.samples_per_step), "--", *workload.command]
+    return shlex.join(words)

@@ -1,0 +1,142 @@
+"""All GPUs of the node without ever waiting for the driver: a call that hangs makes its GPU stale, and no other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gputune_tui.domain.telemetry import DeviceSnapshot
+from gputune_tui.telemetry.lanes import Lane
+from gputune_tui.telemetry.nvml_reader import DriverFacts, GpuProcess
+
+ANSWER_S = 0.3
+"""How long a tick waits for the answers to its own questions; later ones come with the next tick."""
+STALE_S = 2.0
+"""A question open for longer makes the values old."""
+OPEN_PATIENCE_S = 5.0
+"""The driver needs about a second to wake up cards without persistence mode."""
+REOPEN_S = 30.0
+"""Between two attempts to open a driver that could not be opened."""
+
+
+class GpuDevice(Protocol):
+    """One GPU, read on one thread."""
+
+    def read(self) -> DeviceSnapshot:
+        """The numbers now."""
+
+    def processes(self) -> tuple[GpuProcess, ...]:
+        """Who computes on it."""
+
+
+class GpuDriver(Protocol):
+    """A driver that may hang in every call."""
+
+    def open(self) -> DriverFacts:
+        """Begin; tells what is there, or why nothing is."""
+
+    def device(self, index: int) -> GpuDevice:
+        """One GPU of it."""
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """The GPUs at one tick."""
+
+    driver: str | None = None
+    cuda: str | None = None
+    devices: tuple[DeviceSnapshot, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+    problem: str | None = None
+
+
+class _Slot:
+    """One GPU with its lane and what it told last."""
+
+    def __init__(self, device: GpuDevice, index: int, clock: Callable[[], float]) -> None:
+        self._device = device
+        self._with_processes = False
+        self.lane = Lane(self._work, f"gpu-{index}", clock)
+        self.snapshot = DeviceSnapshot(index, None, None, "stale", None, None, None, None, None, None, None, None, ())
+        self.processes: tuple[GpuProcess, ...] = ()
+
+    def ask(self, with_processes: bool) -> bool:
+        if self.lane.waiting_s() > 0:
+            return False
+        self._with_processes = with_processes
+        return self.lane.ask()
+
+    def gather(self) -> None:
+        """Take over what the lane has told; values that are not from now are marked."""
+        late = self.lane.waiting_s() > STALE_S
+        answer = self.lane.answer
+        if answer is None or late:
+            self.snapshot = _aged(self.snapshot)
+            return
+        snapshot, processes = answer
+        # A reading without any answer has no values; the last ones say more.
+        self.snapshot = _aged(self.snapshot) if snapshot.state == "stale" else snapshot
+        self.processes = self.processes if processes is None else processes
+
+    def _work(self) -> tuple[DeviceSnapshot, tuple[GpuProcess, ...] | None]:
+        with_processes = self._with_processes
+        return self._device.read(), self._device.processes() if with_processes else None
+
+
+class GpuWatch:
+    """Opens the driver, and asks every GPU once per `read`."""
+
+    def __init__(self, driver: GpuDriver, clock: Callable[[], float] = time.monotonic) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._opening = Lane(driver.open, "gpu-driver", clock)
+        self._opened_s: float | None = None
+        self._facts: DriverFacts | None = None
+        self._slots: list[_Slot] = []
+
+    def read(self, with_processes: bool) -> GpuReading:
+        """The GPUs now, within about `ANSWER_S`; without processes these are as they were."""
+        now = self._clock()
+        if not self._slots and not self._open(now):
+            return self._unopened()
+        asked = [slot for slot in self._slots if slot.ask(with_processes)]
+        for slot in asked:
+            slot.lane.wait(now + ANSWER_S - self._clock())
+        for slot in self._slots:
+            slot.gather()
+        assert self._facts is not None
+        return GpuReading(
+            driver=self._facts.driver,
+            cuda=self._facts.cuda,
+            devices=tuple(slot.snapshot for slot in self._slots),
+            processes=tuple(process for slot in self._slots for process in slot.processes),
+        )
+
+    def _open(self, now: float) -> bool:
+        if (self._opened_s is None or now - self._opened_s >= REOPEN_S) and self._opening.ask():
+            self._opened_s = now
+            self._opening.wait(ANSWER_S)
+        if self._opening.waiting_s() == 0:
+            self._facts = self._opening.answer
+        if self._facts is None or self._facts.problem is not None:
+            return False
+        self._slots = [_Slot(self._driver.device(index), index, self._clock) for index in range(self._facts.gpu_count)]
+        return True
+
+    def _unopened(self) -> GpuReading:
+        waiting_s = self._opening.waiting_s()
+        if waiting_s > OPEN_PATIENCE_S:
+            problem = (
+                f"The GPUs cannot be read: the NVIDIA driver has not answered for {waiting_s:.0f} s; "
+                "see `dmesg` for Xid errors, and reboot if `nvidia-smi` hangs too."
+            )
+            return GpuReading(problem=problem)
+        if self._facts is None:
+            return GpuReading()
+        return GpuReading(self._facts.driver, self._facts.cuda, problem=self._facts.problem)
+
+
+def _aged(snapshot: DeviceSnapshot) -> DeviceSnapshot:
+    return replace(snapshot, state="stale") if snapshot.state == "live" else snapshot

@@ -1,0 +1,120 @@
+"""Two small dialogs: lines to read, and one line to type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from gputune_tui.tui.widgets.lines import Line, LineView, wrapped
+
+
+class ReadDialog(ModalScreen[None]):
+    """Lines to read; the arrows scroll, Escape closes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,question_mark,m", "close", "close"),
+        Binding("j,down", "scroll(1)", "down", show=False),
+        Binding("k,up", "scroll(-1)", "up", show=False),
+        Binding("pagedown,space", "scroll(10)", "page down", show=False),
+        Binding("pageup", "scroll(-10)", "page up", show=False),
+    ]
+    DEFAULT_CSS = """
+    ReadDialog { align: center middle; }
+    ReadDialog VerticalScroll {
+        width: 90%; max-width: 110; height: auto; max-height: 90%;
+        border: round $primary; background: $surface; padding: 0 1;
+    }
+    """
+
+    def __init__(self, title: str, lines: Sequence[Line], at_end: bool = False) -> None:
+        super().__init__()
+        self._heading = title
+        self._lines = lines
+        self._at_end = at_end
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield LineView()
+
+    def on_mount(self) -> None:
+        """Show the lines."""
+        box = self.query_one(VerticalScroll)
+        box.border_title, box.border_subtitle = self._heading, "Esc closes"
+        self.call_after_refresh(self._show_lines)
+
+    def _show_lines(self) -> None:
+        box, view = self.query_one(VerticalScroll), self.query_one(LineView)
+        lines: list[Line] = []
+        for line in self._lines:
+            lines += wrapped(line[0][0], view.size.width, line[0][1]) if len(line) == 1 else [line]
+        view.show(lines)
+        if self._at_end:
+            self.call_after_refresh(box.scroll_end, animate=False)
+
+    def on_resize(self) -> None:
+        """Lines break elsewhere."""
+        self.call_after_refresh(self._show_lines)
+
+    def action_scroll(self, lines: int) -> None:
+        """Scroll by lines."""
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    def action_close(self) -> None:
+        """Back to where we were."""
+        self.dismiss(None)
+
+
+class PromptDialog(ModalScreen["str | None"]):
+    """One line to type; Enter takes it, Escape does not."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
+    DEFAULT_CSS = """
+    PromptDialog { align: center middle; }
+    PromptDialog > Vertical {
+        width: 80%; max-width: 80; height: auto; border: round $primary; background: $surface; padding: 0 1;
+    }
+    PromptDialog Input { border: none; height: 1; padding: 0; }
+    """
+
+    def __init__(
+        self, title: str, hint: str, value: str = "", check: Callable[[str], str | None] | None = None
+    ) -> None:
+        """`check` gives an objection that is shown once; Enter on the same text passes over it."""
+        super().__init__()
+        self._heading = title
+        self._hint = hint
+        self._value = value
+        self._check = check
+        self._objected: str | None = None
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield LineView(id="hint")
+            yield Input(self._value)
+
+    def on_mount(self) -> None:
+        """Show the hint and take the keys."""
+        self.query_one(Vertical).border_title = self._heading
+        self.query_one("#hint", LineView).show([((self._hint, "dim"),)])
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Take the line, unless there is an objection to be read first."""
+        event.stop()
+        text = event.value.strip()
+        objection = self._check(text) if self._check is not None else None
+        if objection is not None and self._objected != text:
+            self._objected = text
+            self.query_one("#hint", LineView).show([((objection, "warn"),)])
+            return
+        self.dismiss(text or None)
+
+    def action_cancel(self) -> None:
+        """Leave without an answer."""
+        self.dismiss(None)

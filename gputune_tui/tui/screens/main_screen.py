@@ -1,0 +1,267 @@
+"""Both panes, and what every key of the table does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from gputune_tui.domain.choices import BATCH
+from gputune_tui.domain.knobs import knob_named, value_text
+from gputune_tui.engine.commands import Search, StudyConfig
+from gputune_tui.engine.requests import Export, Open
+from gputune_tui.ranking.wording import why_unranked
+from gputune_tui.tui import node_lines, tune_lines
+from gputune_tui.tui.actions import bindings
+from gputune_tui.tui.bridge import TICK_S, Bridge, EngineSaid, NodeSeen
+from gputune_tui.tui.glyphs import Glyphs
+from gputune_tui.tui.help_text import help_lines
+from gputune_tui.tui.screens.dialogs import PromptDialog, ReadDialog
+from gputune_tui.tui.screens.open_dialog import OpenDialog
+from gputune_tui.tui.widgets.lines import Line, LineView
+from gputune_tui.tui.widgets.node_pane import NodePane
+from gputune_tui.tui.widgets.tune_pane import TunePane
+
+DEFAULT_FILE = "gputune.yaml"
+
+
+class MainScreen(Screen[None]):
+    """The node on the left, tuning on the right; below 120 columns one of them at a time."""
+
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings())
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as textual declares it
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+
+    def __init__(self, bridge: Bridge, config: StudyConfig | None, search: Search, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._bridge = bridge
+        self._config = config
+        self._glyphs = glyphs
+        self.node = NodePane(glyphs, id="node")
+        self.tune = TunePane(glyphs, bridge.send, search, id="tune")
+        self._age_s: float | None = None
+        self._problem: str | None = None
+        self._keys: tuple[bool, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        yield LineView(id="top")
+        with Horizontal(id="panes"):
+            yield self.node
+            yield self.tune
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Show something first; both processes are started after that."""
+        self.add_class("-tune")
+        self._show_top()
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        self._bridge.start(self)
+        self.set_interval(TICK_S, self._bridge.tick)
+        if self._config is not None:
+            self._bridge.send(Open(self._config))
+        else:
+            self.action_open()
+
+    def on_engine_said(self, message: EngineSaid) -> None:
+        """Events of the engine."""
+        self.tune.take(message.events)
+        state = self.tune.state
+        self._bridge.set_quiet(state.is_timed)
+        if state.opened is not None and state.opened.identity.environment.device_kind != "cpu":
+            self.node.budget_bytes = state.opened.budget.device_bytes
+
+    def on_node_seen(self, message: NodeSeen) -> None:
+        """News of the node, or that there are none."""
+        self._age_s, self._problem = message.age_s, message.problem
+        if message.snapshot is not None:
+            self.node.show(message.snapshot)
+        self._show_top()
+
+    def on_tune_pane_changed(self) -> None:
+        """Other keys may work now."""
+        self._show_top()
+        state = self.tune.state
+        keys = (state.opened is None, state.task is None, self.tune.can_export)
+        if keys != self._keys:
+            self._keys = keys
+            self.refresh_bindings()
+
+    def on_row_list_moved(self) -> None:
+        """Another row is selected."""
+        self.on_tune_pane_changed()
+
+    def on_resize(self) -> None:
+        """The first line has another width."""
+        self._show_top()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Dim the keys that have nothing to work on."""
+        state = self.tune.state
+        if action in ("run_b", "compare", "search", "crown", "reset_b", "step") and state.opened is None:
+            return None
+        if action == "stop" and state.task is None and not state.waiting:
+            return None
+        if action == "export" and not (self.tune.is_mounted and self.tune.can_export):
+            return None
+        return True
+
+    def _show_top(self) -> None:
+        narrow = self.has_class("-narrow")
+        node = " · ".join(node_lines.header(self.node.snapshot, self._age_s, self.node.paused))
+        spans: list[tuple[str, str]] = []
+        if narrow:
+            monitor = self.has_class("-monitor")
+            spans += [("Monitor", "cursor" if monitor else "dim"), (" | ", "dim")]
+            spans += [("Tune", "dim" if monitor else "cursor"), ("  ", "")]
+            snapshot = self.node.snapshot
+            if snapshot is not None and not monitor:
+                cells = [node_lines.device_cell(device, self._glyphs) for device in snapshot.devices]
+                node = " ".join([*cells, f"CPU {node_lines.host_title(snapshot.host)[1]}"])
+        title, value = tune_lines.running_title(self.tune.state)
+        spans.append((node, ""))
+        if self._problem:
+            spans.append(("  " + self._problem, "warn"))
+        elif self.tune.state.task:
+            spans.append(("   " + " · ".join(filter(None, (title, value))), "accent"))
+        self.query_one("#top", LineView).show([tuple(spans)])
+
+    # What the keys do, in the order of the table.
+
+    def action_run_b(self) -> None:
+        """One trial of B."""
+        self.tune.run_b()
+
+    def action_compare(self) -> None:
+        """A against B."""
+        self.tune.compare()
+
+    def action_search(self) -> None:
+        """Start or stop the search."""
+        self.tune.search()
+
+    def action_stop(self) -> None:
+        """End what runs."""
+        self.tune.stop()
+
+    def action_crown(self) -> None:
+        """B becomes A."""
+        self.tune.crown()
+
+    def action_export(self) -> None:
+        """Ask for a file and write the selected trial's settings."""
+        row = self.tune.selected
+        if row is None:
+            return
+        trial_id = row.trial.id
+        hint = f"File for the settings of trial {trial_id}, as YAML; Enter writes it, Escape does not."
+
+        def check(text: str) -> str | None:
+            there = bool(text) and os.path.lexists(Path(text).expanduser())
+            return f"{text} is already there; Enter once more replaces it" if there else None
+
+        def write(path: str | None) -> None:
+            if path is not None:
+                replace = check(path) is not None
+                self._bridge.send(Export(trial_id, "yaml", str(Path(path).expanduser().absolute()), replace))
+
+        self.app.push_screen(PromptDialog("Export", hint, DEFAULT_FILE, check), write)
+
+    def action_open(self) -> None:
+        """Choose a workload."""
+
+        def chosen(config: StudyConfig | None) -> None:
+            if config is not None:
+                self._config = config
+                self._bridge.send(Open(config))
+
+        self.app.push_screen(OpenDialog(self._config), chosen)
+
+    def action_help(self) -> None:
+        """Keys, marks and terms."""
+        self.app.push_screen(ReadDialog("Help", help_lines(self._glyphs)))
+
+    def action_quit(self) -> None:
+        """End the program; what runs is ended after the screen is gone."""
+        self.app.exit(0)
+
+    def action_take_row(self) -> None:
+        """The selected row's settings become B."""
+        self.tune.take_row()
+
+    def action_step(self, direction: int) -> None:
+        """Step the selected knob of B."""
+        if self.tune.knobs.has_focus:
+            self.tune.step(direction)
+
+    def action_enter(self) -> None:
+        """Type a value for the selected knob, or read all about the selected trial."""
+        if self.tune.board.has_focus:
+            self._show_trial()
+        elif self.tune.knobs.has_focus and isinstance(self.tune.knobs.cursor, str) and self.tune.state.b is not None:
+            knob = knob_named(self.tune.knobs.cursor)
+            hint = f"{knob.name}: {knob.help}. Takes: {knob.values}."
+            present = value_text(getattr(self.tune.state.b, knob.name))
+
+            def typed(text: str | None) -> None:
+                if text is not None:
+                    self.tune.type_value(text)
+
+            title = "micro-batch" if knob.name == BATCH else knob.name
+            self.app.push_screen(PromptDialog(title, hint, present), typed)
+
+    def _show_trial(self) -> None:
+        row = self.tune.selected
+        if row is None:
+            return
+        lines: list[Line] = [((fact, ""),) for fact in tune_lines.trial_facts(row, self.tune.state)]
+        why = why_unranked(row)
+        if why:
+            lines.append(((why, "bad"),))
+        lines += [((flag, "warn"),) for flag in row.flags]
+        if row.trial.failure is not None and row.trial.failure.log:
+            lines.append(((f"log: {row.trial.failure.log}", "dim"),))
+        self.app.push_screen(ReadDialog(f"Trial {row.trial.id}", lines))
+
+    def action_reset_b(self) -> None:
+        """B is A again."""
+        self.tune.reset_b()
+
+    def action_move(self, step: int) -> None:
+        """Move the selection of the list that has the keys."""
+        board = self.tune.board
+        (board if board.has_focus else self.tune.knobs).move(step)
+
+    def action_other_list(self) -> None:
+        """Knobs or trials."""
+        (self.tune.knobs if self.tune.board.has_focus else self.tune.board).focus()
+
+    def action_messages(self) -> None:
+        """What was said so far."""
+        lines: list[Line] = [((m.text, "bad" if m.is_error else ""),) for m in self.tune.state.messages]
+        self.app.push_screen(ReadDialog("Messages", lines or [(("nothing was said yet", "dim"),)], at_end=True))
+
+    def action_show_monitor(self) -> None:
+        """The node."""
+        self.set_class(True, "-monitor")
+        self.set_class(False, "-tune")
+        self._show_top()
+
+    def action_show_tune(self) -> None:
+        """The tuning pane."""
+        self.set_class(False, "-monitor")
+        self.set_class(True, "-tune")
+        self.tune.knobs.focus()
+        self._show_top()
+
+    def action_pause(self) -> None:
+        """Hold the node's panels still, or let them go on."""
+        self.node.paused = not self.node.paused
+        self._show_top()

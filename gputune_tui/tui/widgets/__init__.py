@@ -1,0 +1,1 @@
+"""Panels: each shows one thing, from values that are handed to it."""

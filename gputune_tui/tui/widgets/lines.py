@@ -1,0 +1,132 @@
+"""A panel of text lines that repaints only those that changed; what it is given is shown as it is, never as markup."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from gputune_tui.text import printable
+
+Span = tuple[str, str]
+"""Text and what it means: "" plain, or one of `KINDS`."""
+Line = tuple[Span, ...]
+
+KINDS = ("dim", "good", "warn", "bad", "accent", "strong", "cursor")
+SHOWN_CHARACTERS = 2000
+"""More of one span is never on a screen; megabytes must not be measured cell by cell."""
+
+
+def plain(text: str) -> Line:
+    """A line of one span."""
+    return ((text, ""),)
+
+
+def clean(text: str) -> str:
+    """What can be shown of a text of any origin."""
+    return printable(text[:SHOWN_CHARACTERS])
+
+
+class LineView(Widget):
+    """Shows lines from its top; those that do not fit are left out."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{kind}" for kind in KINDS}
+    DEFAULT_CSS = """
+    LineView {
+        height: auto;
+        &> .lines--dim { color: $text-muted; }
+        &> .lines--good { color: $text-success; }
+        &> .lines--warn { color: $text-warning; }
+        &> .lines--bad { color: $text-error; }
+        &> .lines--accent { color: $text-primary; }
+        &> .lines--strong { text-style: bold; }
+        &> .lines--cursor { text-style: reverse; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002  # textual's name
+        super().__init__(id=id, classes=classes)
+        self._lines: list[Line] = []
+        self._subtitle = ""
+        self._title = ""
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """What is shown."""
+        return self._lines
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Replace the lines; repaints those that differ, lays out anew only if their number changed."""
+        before, self._lines = self._lines, list(lines)
+        if len(before) > len(self._lines):
+            self.refresh()
+        if len(before) != len(self._lines) and self.styles.is_auto_height:
+            self.refresh(layout=True)
+        changed = [y for y, line in enumerate(self._lines) if y >= len(before) or before[y] != line]
+        self._repaint(changed)
+
+    def name_panel(self, title: str, subtitle: str = "") -> None:
+        """Set the border's title and the value at its end."""
+        if title != self._title:
+            self._title = title
+            self.border_title = Content(clean(title))
+        if subtitle != self._subtitle:
+            self._subtitle = subtitle
+            self.border_subtitle = Content(clean(subtitle))
+
+    def _repaint(self, indices: Sequence[int]) -> None:
+        regions = [Region(0, y, self.size.width, 1) for y in indices if y < self.size.height]
+        if regions:
+            self.refresh(*regions)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        """As many rows as there are lines."""
+        return max(1, len(self._lines))
+
+    def render_line(self, y: int) -> Strip:
+        """One row."""
+        line = self._lines[y] if 0 <= y < len(self._lines) else ()
+        return self.strip(line)
+
+    def strip(self, line: Line, kind: str = "") -> Strip:
+        """A line in this panel's width and colours; `kind` goes over all of it."""
+        width = self.size.width
+        base = self.rich_style
+        if kind:
+            base += self.get_component_rich_style(f"lines--{kind}", partial=True)
+        segments, used = [], 0
+        for text, meaning in line:
+            shown = clean(text)
+            room = width - used
+            if room <= 0:
+                break
+            if cell_len(shown) > room:
+                shown = set_cell_size(shown, room)
+            used += cell_len(shown)
+            style = base
+            if meaning:
+                style = base + self.get_component_rich_style(f"lines--{meaning}", partial=True)
+            segments.append(Segment(shown, style))
+        return Strip(segments).adjust_cell_length(width, base)
+
+
+def wrapped(text: str, width: int, kind: str = "", most: int | None = None) -> list[Line]:
+    """The text in as many lines as it needs, at most `most`; broken between words where it can be."""
+    lines = textwrap.wrap(clean(text), max(1, width), max_lines=most, placeholder=" ...") or [""]
+    return [((line, kind),) for line in lines]
+
+
+def fitted(text: str, width: int, right: bool = False) -> str:
+    """The text in exactly `width` columns, cut or padded."""
+    text = clean(text)
+    size = cell_len(text)
+    if size > width:
+        return set_cell_size(text, width)
+    return " " * (width - size) + text if right else text + " " * (width - size)

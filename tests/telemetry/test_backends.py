@@ -1,0 +1,120 @@
+"""What every backend keeps: the live one on a scripted driver, and on a fake driver library, and the simulated one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+
+import pytest
+
+from gputune_tui.domain.telemetry import NodeSnapshot
+from gputune_tui.telemetry.backend import Backend
+from gputune_tui.telemetry.live import LiveNode
+from gputune_tui.telemetry.nvml_reader import NvmlDriver
+from gputune_tui.telemetry.process_reader import ProcessReader
+from gputune_tui.telemetry.simulated import FIRST_PID, SimulatedNode, simulated_snapshots
+from tests.telemetry.contract import check
+from tests.telemetry.scripted_pynvml import GIB, NVMLError, ScriptedGpu, ScriptedNvml, process
+from tests.telemetry.snapshots import DEADLINE_S
+
+NO_PARENT = 4_500_000
+
+
+def scripted(gpus: int) -> LiveNode:
+    nvml = ScriptedNvml(
+        [ScriptedGpu.healthy(f"GPU-{i}", GetComputeRunningProcesses_v3=[process(FIRST_PID, GIB)]) for i in range(gpus)],
+        Init=None if gpus else NVMLError(12),
+    )
+    return LiveNode(NvmlDriver(lambda: nvml), processes=ProcessReader(NO_PARENT))
+
+
+BACKENDS: dict[str, Callable[[int], Backend]] = {
+    "live": scripted,
+    "simulated": lambda gpus: SimulatedNode(1, gpus),
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def make(request: pytest.FixtureRequest) -> Callable[[int], Backend]:
+    return BACKENDS[request.param]
+
+
+def settled(backend: Backend) -> NodeSnapshot:
+    """A snapshot in which everything that can be known is."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        found = backend.read(quiet=False)
+        known = found.problem or (found.devices and all(d.state != "stale" for d in found.devices))
+        if known and found.host.cpu_fraction is not None:
+            return found
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("gpus", [1, 3])
+def test_a_node_with_gpus(make: Callable[[int], Backend], gpus: int) -> None:
+    backend = make(gpus)
+    found = settled(backend)
+    check(found)
+    assert [device.state for device in found.devices] == ["live"] * gpus
+    assert len({device.uuid for device in found.devices}) == gpus
+    assert found.driver
+    backend.close()
+
+
+def test_a_node_without_gpus_says_why_and_has_a_host(make: Callable[[int], Backend]) -> None:
+    found = settled(make(0))
+    check(found)
+    assert (found.devices, found.processes) == ((), ())
+    assert (found.problem or "").startswith("No NVIDIA GPU: ")
+    assert "trials run on the CPU" in (found.problem or "")
+
+
+def test_quiet_reads_the_numbers_and_keeps_the_processes(make: Callable[[int], Backend]) -> None:
+    backend = make(2)
+    before = settled(backend)
+    quiet = backend.read(quiet=True)
+    check(quiet)
+    assert len(quiet.devices) == 2
+    assert [row.pid for row in quiet.processes] == [row.pid for row in before.processes]
+
+
+def test_without_gpus_on_order_only_the_host_is_read(make: Callable[[int], Backend]) -> None:
+    backend = make(2)
+    found = backend.read(quiet=False, gpus=False)
+    check(found)
+    assert (found.devices, found.problem, found.driver) == ((), None, None)
+    assert len(settled(backend).devices) == 2
+
+
+def test_only_the_simulated_node_says_so() -> None:
+    assert SimulatedNode().read(quiet=False).simulated
+    assert not scripted(1).read(quiet=False).simulated
+
+
+def test_the_simulated_node_is_the_same_for_the_same_seed_and_time() -> None:
+    first, again, other = (tuple(islice(simulated_snapshots(seed, gpus=4), 200)) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+    for snapshot in first:
+        check(snapshot)
+        assert snapshot.simulated
+    assert len({snapshot.devices[0].util_fraction for snapshot in first}) > 10
+    assert {"power cap"} == {word for snapshot in first for device in snapshot.devices for word in device.throttle}
+    assert all(row.pid > 1 << 22 for snapshot in first for row in snapshot.processes)
+
+
+def test_processes_are_listed_every_second_tick_alone() -> None:
+    now = [100.0]
+    nvml = ScriptedNvml([ScriptedGpu.healthy(GetComputeRunningProcesses_v3=[process(FIRST_PID, GIB)])])
+    node = LiveNode(NvmlDriver(lambda: nvml), processes=ProcessReader(NO_PARENT), clock=lambda: now[0])
+    for _ in range(10):
+        node.read(quiet=False)
+        now[0] += 1.0
+    assert nvml.calls["GetComputeRunningProcesses_v3"] == 5
+    for _ in range(10):
+        assert node.read(quiet=True).processes
+        now[0] += 1.0
+    assert nvml.calls["GetComputeRunningProcesses_v3"] == 5
+    assert nvml.calls["GetUtilizationRates"] == 20
