@@ -17,6 +17,7 @@ from gputune_tui.engine.outbox import MAX_EVENT_BYTES
 from gputune_tui.engine.requests import Request, Shutdown, encode_request
 from gputune_tui.engine.wire import LineReader
 from gputune_tui.errors import EnvironmentProblem, ExitCode, ProtocolError
+from gputune_tui.text import printable
 from gputune_tui.trial.keeper import descendants
 
 READ_BYTES = 1 << 16
@@ -24,6 +25,8 @@ POLL_BYTES = 1 << 17
 """The most that one `poll` reads, so that it does not hold up the screen."""
 COMPLAINT_BYTES = 4096
 """How much of the end of the engine's stderr is kept."""
+COMPLAINT_CHARACTERS = 200
+"""How much of its last line is shown."""
 EXIT_PATIENCE_S = 1.0
 """How long an engine that has closed its connection may take to end."""
 KILL_PATIENCE_S = 5.0
@@ -108,7 +111,10 @@ class EngineClient:
             self._flush()
 
     def poll(self) -> list[EngineEvent]:
-        """What the engine has said since; sends what `send` could not. Its unexpected end is told once."""
+        """What the engine has said since; sends what `send` could not, so it is called now and then in any case.
+
+        An end that nobody asked for is told once, as TaskEnded of "engine".
+        """
         if self._socket is None:
             return []
         self._flush()
@@ -121,7 +127,7 @@ class EngineClient:
         return events
 
     def fileno(self) -> int:
-        """To watch for reading while `alive`."""
+        """To watch for reading while `alive`; `poll` closes it when it tells that the engine ended."""
         assert self._socket is not None, "there is no engine"
         return self._socket.fileno()
 
@@ -198,7 +204,7 @@ class EngineClient:
         else:
             how = signal_name(-code if code < 0 else code - 128) or f"exit code {code}"
         lines = [line for line in self._complaint.decode("utf-8", "replace").splitlines() if line.strip()]
-        said = "".join(c for c in lines[-1].strip() if c.isprintable())[:200] if lines else ""
+        said = printable(lines[-1].strip())[:COMPLAINT_CHARACTERS] if lines else ""
         last = f", and said at last: {said}" if said else ""
         return f"the engine process ended ({how}{last}); trials so far are kept, and opening the workload goes on there"
 

@@ -153,14 +153,10 @@ class Collector:
     def _take(self, found: NodeSnapshot, now: float) -> NodeSnapshot:
         self._arrived_s = self._silent_since_s = now
         self._heard = True
-        if self._settings.gpus and (found.devices or found.problem):
+        if self._settings.gpus and (found.problem or any(device.state != "stale" for device in found.devices)):
             self.problem = None
-        elif self._last is not None:
-            # The driver is left alone for a while, or has not told yet what there is.
-            last = self._last
-            found = replace(
-                found, driver=last.driver, cuda=last.cuda, devices=_stale(last.devices), problem=last.problem
-            )
+        if self._last is not None:
+            found = _completed(found, self._last)
         if self._gpus_at_s is not None and now >= self._gpus_at_s:
             self._gpus_at_s, self._gpus_since_s = None, now
             self._order(replace(self._settings, gpus=True))
@@ -191,6 +187,17 @@ class Collector:
 
 def _stale(devices: Sequence[DeviceSnapshot]) -> tuple[DeviceSnapshot, ...]:
     return tuple(replace(device, state="stale") if device.state == "live" else device for device in devices)
+
+
+def _completed(found: NodeSnapshot, last: NodeSnapshot) -> NodeSnapshot:
+    """With what is known from before, where a new process leaves the driver alone or has no answer from it yet."""
+    if found.problem:
+        return found
+    if not found.devices:
+        return replace(found, driver=last.driver, cuda=last.cuda, devices=_stale(last.devices), problem=last.problem)
+    known = {device.index: device for device in _stale(last.devices)}
+    unknown = {device.index for device in found.devices if device.state == "stale" and device.uuid is None}
+    return replace(found, devices=tuple(known.get(d.index, d) if d.index in unknown else d for d in found.devices))
 
 
 def _step(delays: Sequence[float], deaths: int) -> float:

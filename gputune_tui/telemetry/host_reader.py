@@ -16,6 +16,8 @@ from gputune_tui.domain.telemetry import HostSnapshot
 from gputune_tui.telemetry.host import cpu_quota, effective_cpus, memory_limit
 
 FRACTION_DIGITS = 4
+LIMITS_PERIOD_S = 10.0
+"""Limits change rarely, and finding them means walking the cgroups."""
 RATE_SPAN_S = 0.2
 """Rates are taken over no less: the kernel counts in ticks of 10 ms, and a CPU may see none of them for a moment."""
 
@@ -31,6 +33,17 @@ class CpuTimes:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What holds for a while."""
+
+    at_s: float
+    effective_cpus: float
+    group: Path | None
+    """The cgroup with the tightest quota."""
+    has_memory_limit: bool
+
+
+@dataclass(frozen=True)
 class CpuCounters:
     """All counters of one moment."""
 
@@ -38,7 +51,6 @@ class CpuCounters:
     times: dict[int | None, CpuTimes]
     """By CPU number; None is all of them together."""
     group: Path | None
-    """The cgroup with the tightest quota."""
     group_usage_s: float | None
 
 
@@ -65,25 +77,30 @@ class HostReader:
         self._cgroup_root = cgroup_root
         self._shm = shm
         self._clock = clock
+        self._limits: Limits | None = None
         self._before: CpuCounters | None = None
         self._rates = CpuRates()
 
     def read(self) -> HostSnapshot:
         """The host now; what cannot be read is None."""
-        allowed_cpus = effective_cpus(self._proc, self._cgroup_root)
-        counters = self._read_counters()
+        now = self._clock()
+        if self._limits is None or now - self._limits.at_s >= LIMITS_PERIOD_S:
+            self._limits = self._read_limits(now)
+        limits = self._limits
+        usage_s = None if limits.group is None else self._usage_s(limits.group)
+        counters = CpuCounters(now, self._read_times(), limits.group, usage_s)
         if self._before is None or counters.at_s - self._before.at_s >= RATE_SPAN_S:
             if self._before is not None:
-                self._rates = _rates(self._before, counters, allowed_cpus)
+                self._rates = _rates(self._before, counters, limits.effective_cpus)
             self._before = counters
         shm_used, shm_total = self._shared_memory()
         memory = psutil.virtual_memory()
-        limit, used = memory_limit(self._proc, self._cgroup_root)
+        limit, used = memory_limit(self._proc, self._cgroup_root) if limits.has_memory_limit else (None, None)
         return HostSnapshot(
             hostname=printable_text(socket.gethostname()),
             cpu_fraction=self._rates.cpu_fraction,
             per_cpu_fractions=self._rates.per_cpu_fractions,
-            effective_cpus=allowed_cpus,
+            effective_cpus=limits.effective_cpus,
             cpus=sum(cpu is not None for cpu in counters.times) or os.cpu_count() or 1,
             load_1=_load(),
             memory_used_bytes=used if limit is not None else memory.total - memory.available,
@@ -94,11 +111,14 @@ class HostReader:
             iowait_fraction=self._rates.iowait_fraction,
         )
 
-    def _read_counters(self) -> CpuCounters:
+    def _read_limits(self, now: float) -> Limits:
         quota = cpu_quota(self._proc, self._cgroup_root)
-        group = None if quota is None else quota[1]
-        usage_s = None if group is None else self._usage_s(group)
-        return CpuCounters(self._clock(), self._read_times(), group, usage_s)
+        return Limits(
+            at_s=now,
+            effective_cpus=effective_cpus(self._proc, self._cgroup_root),
+            group=None if quota is None else quota[1],
+            has_memory_limit=memory_limit(self._proc, self._cgroup_root)[0] is not None,
+        )
 
     def _usage_s(self, group: Path) -> float | None:
         """CPU time that a cgroup has used: v2 `cpu.stat`, v1 `cpuacct.usage` (mounted with cpu, or beside it)."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
 
@@ -16,12 +17,26 @@ from gputune_tui.domain.telemetry import ProcessSnapshot
 from gputune_tui.telemetry.host_reader import FRACTION_DIGITS, printable_text
 from gputune_tui.telemetry.nvml_reader import GpuProcess
 
-T = TypeVar("T")
-
 COMMAND_CHARACTERS = 1000
 """Longer command lines are cut: a snapshot is one line of a pipe."""
 KEEPER = b"keeper.py"
 """In the arguments of the process above a trial, which carries the trial's environment and computes nothing."""
+
+
+CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What is used of /proc/PID/stat (proc(5))."""
+
+    name: str
+    started: int
+    """Clock ticks after boot; with the number it tells one process from another."""
+    cpu_s: float
+    """User and system time so far."""
+    resident_bytes: int
 
 
 @dataclass(frozen=True)
@@ -35,12 +50,21 @@ class Details:
 
 
 class ProcessReader:
-    """Keeps a hold on each process between ticks: CPU use is a difference of two readings."""
+    """Keeps the last CPU time of each process between ticks: use is a difference.
 
-    def __init__(self, parent_pid: int | None = None) -> None:
+    Reads /proc itself: psutil opens five files for what two hold, and a busy node has dozens of rows.
+    """
+
+    def __init__(
+        self,
+        parent_pid: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`parent_pid`: the program whose trials are listed, this process's parent by default."""
         self._parent_pid = os.getppid() if parent_pid is None else parent_pid
-        self._known: dict[int, psutil.Process] = {}
+        self._clock = clock
+        self._known: dict[int, tuple[Stat, float]] = {}
+        self._users: dict[int, str] = {}
 
     def read(self, on_gpus: Iterable[GpuProcess]) -> tuple[ProcessSnapshot, ...]:
         """Rows by GPU as the driver lists them, then the trials' processes that are on none."""
@@ -68,28 +92,28 @@ class ProcessReader:
         )
 
     def _details(self, pid: int) -> Details:
-        process = self._known.get(pid)
+        folder = f"/proc/{pid}"
         try:
-            if process is not None and not process.is_running():
-                process = None
-            is_new = process is None
-            if process is None:
-                process = self._known[pid] = psutil.Process(pid)
-            with process.oneshot():
-                user = _or_none(process.username)
-                percent = _or_none(process.cpu_percent)
-                memory = _or_none(process.memory_info)
-                return Details(
-                    user=None if user is None else printable_text(user),
-                    # The first reading has nothing to be compared with.
-                    cpu_fraction=None if is_new or percent is None else round(percent / 100, FRACTION_DIGITS),
-                    resident_bytes=None if memory is None else memory.rss,
-                    command=_command(process),
-                )
-        except (psutil.Error, OSError, ValueError, OverflowError):
+            stat, now = _read_stat(folder), self._clock()
+            user = self._user(os.stat(folder).st_uid)
+        except (OSError, ValueError, IndexError):
             # Gone, or a number of another namespace that means nothing here.
             self._known.pop(pid, None)
             return Details()
+        before = self._known.get(pid)
+        self._known[pid] = (stat, now)
+        cpu_fraction = None
+        if before is not None and before[0].started == stat.started and now > before[1]:
+            cpu_fraction = round(max(0.0, stat.cpu_s - before[0].cpu_s) / (now - before[1]), FRACTION_DIGITS)
+        return Details(user, cpu_fraction, stat.resident_bytes, _command(folder, stat.name))
+
+    def _user(self, uid: int) -> str:
+        if uid not in self._users:
+            try:
+                self._users[uid] = printable_text(pwd.getpwuid(uid).pw_name)
+            except KeyError:
+                self._users[uid] = str(uid)
+        return self._users[uid]
 
     def _trial_pids(self) -> frozenset[int]:
         """Below the program: what carries a trial's job in its environment, less the keepers."""
@@ -138,15 +162,24 @@ def _children(pid: int) -> Sequence[int] | None:
     return found
 
 
-def _command(process: psutil.Process) -> str:
-    arguments = _or_none(process.cmdline)
-    # Kernel threads and zombies have no arguments, but a name.
-    words = " ".join(arguments) if arguments else _or_none(process.name) or ""
-    return printable_text(words)[:COMMAND_CHARACTERS]
+def _read_stat(folder: str) -> Stat:
+    """Raises OSError where it cannot be read, ValueError or IndexError where it is something else."""
+    with open(f"{folder}/stat", "rb") as file:
+        head, _, tail = file.read().rpartition(b")")
+    # The name may hold spaces and brackets; fields are counted from its last bracket on, the state being the third.
+    fields = tail.split()
+    return Stat(
+        name=head.partition(b"(")[2].decode("utf-8", "replace"),
+        started=int(fields[19]),
+        cpu_s=(int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S,
+        resident_bytes=int(fields[21]) * PAGE_BYTES,
+    )
 
 
-def _or_none(read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except (psutil.Error, OSError, KeyError):
-        return None
+def _command(folder: str, name: str) -> str:
+    """Kernel threads and zombies have no arguments, but a name."""
+    with contextlib.suppress(OSError), open(f"{folder}/cmdline", "rb") as file:
+        arguments = file.read(4 * COMMAND_CHARACTERS).rstrip(b"\0").replace(b"\0", b" ")
+        if arguments:
+            return arguments.decode("utf-8", "replace")[:COMMAND_CHARACTERS]
+    return name

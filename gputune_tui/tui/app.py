@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
@@ -51,6 +51,7 @@ class GputuneApp(App[int]):
             self.theme = "ansi-dark"
         self.animation_level = "none"
         self.bridge = bridge
+        self._ascii = appearance.ascii
         self._main = MainScreen(bridge, config, search, ASCII if appearance.ascii else UNICODE)
 
     @property
@@ -58,6 +59,11 @@ class GputuneApp(App[int]):
         """The study that is open, or was at the end."""
         opened = self._main.tune.state.opened
         return None if opened is None else opened.path
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something ran at the end."""
+        return self._main.tune.state.task is not None
 
     def get_default_screen(self) -> Screen[None]:
         """The screen to begin with."""
@@ -68,6 +74,12 @@ class GputuneApp(App[int]):
         if not self.is_headless:
             end_on_signals(asyncio.get_running_loop(), self._end)
             self.set_interval(GONE_CHECK_S, self._look_for_terminal)
+
+    def push_screen(self, screen: Any, *arguments: Any, **options: Any) -> Any:
+        """As textual does; dialogs are drawn in the characters of the main screen."""
+        if isinstance(screen, Screen):
+            screen.set_class(self._ascii, "-ascii")
+        return super().push_screen(screen, *arguments, **options)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette holds the table of keys."""
@@ -100,8 +112,9 @@ def run_screen(config: StudyConfig | None, search: Search, options: ScreenOption
     try:
         app.run(mouse=options.mouse)
     finally:
-        for news in bridge.close():
-            _tell(news)
+        if app.is_busy:
+            _tell("ending what runs")
+        bridge.close()
     study = app.study_path
     if study is not None:
         _tell(f"results are kept in {study}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Protocol
 
 from textual.message import Message
 from textual.message_pump import MessagePump
 
 from gputune_tui.domain.telemetry import NodeSnapshot
-from gputune_tui.engine.events import EngineEvent
+from gputune_tui.engine.events import EngineEvent, Problem
 from gputune_tui.engine.requests import Open, Request
+from gputune_tui.errors import EnvironmentProblem
 
 
 class Engine(Protocol):
@@ -131,16 +131,18 @@ class Bridge:
         if self._listener is not None:
             self._listener.post_message(NodeSeen(snapshot, self._sampler.age_s, self._sampler.problem))
 
-    def close(self) -> Iterator[str]:
-        """End both processes; yields what is being waited for, for whoever sits in front of the terminal."""
+    def close(self) -> None:
+        """End both processes; waits until what runs is ended and stored."""
         self._unwatch()
         self._sampler.close()
-        if self._engine.alive:
-            yield "ending what runs"
         self._engine.close()
 
     def _start_engine(self) -> None:
-        self._engine.start()
+        try:
+            self._engine.start()
+        except EnvironmentProblem as error:
+            self._noted.append(Problem(str(error)))
+            return
         if self._loop is not None:
             self._watched = self._engine.fileno()
             self._loop.add_reader(self._watched, self._readable)

@@ -25,9 +25,11 @@ class Glyphs:
 
     def bar(self, fraction: float | None, width: int, mark: float | None = None) -> str:
         """A bar of `width` columns, its ends included; with `mark` a sign at that fraction. Unknown is empty."""
-        inner = max(0, width - 2)
+        if width < 2:
+            return " " * max(0, width)
+        inner = width - 2
         known = fraction is not None and math.isfinite(fraction)
-        filled = min(1.0, max(0.0, fraction)) * inner if known and fraction is not None else 0.0
+        filled = _within(fraction) * inner if known and fraction is not None else 0.0
         full, rest = int(filled), filled - int(filled)
         steps = len(self.eighths)
         partial = int(rest * steps)
@@ -46,19 +48,20 @@ class Glyphs:
         newest = list(values)[-width:] if width > 0 else []
         top = len(self.levels) - 1
         cells = [
-            self.missing if value is None else self.levels[min(top, max(0, round(value * top)))] for value in newest
+            self.missing if value is None or not math.isfinite(value) else self.levels[round(_within(value) * top)]
+            for value in newest
         ]
         return "".join(cells).rjust(max(0, width))
 
     def span(self, low: float, value: float, high: float, width: int, bounds: tuple[float, float]) -> str:
-        """An interval drawn within bounds."""
+        """An interval drawn within bounds; blank where a number is none or the bounds hold nothing."""
         left, line, right, centre = self.interval
         first, last = bounds
-        if width < 3 or not last > first:
+        if width < 3 or not last > first or not all(map(math.isfinite, (low, value, high, last - first))):
             return " " * max(0, width)
 
         def place(x: float) -> int:
-            return min(width - 1, max(0, round((x - first) / (last - first) * (width - 1))))
+            return round((min(last, max(first, x)) - first) / (last - first) * (width - 1))
 
         cells = [" "] * width
         for index in range(place(low), place(high) + 1):
@@ -66,6 +69,10 @@ class Glyphs:
         cells[place(low)], cells[place(high)] = left, right
         cells[place(value)] = centre
         return "".join(cells)
+
+
+def _within(fraction: float) -> float:
+    return min(1.0, max(0.0, fraction))
 
 
 UNICODE = Glyphs("▏▎▍▌▋▊▉█", "▁▂▃▄▅▆▇█", ("▕", "▏"), "┊", "▸", ("├", "─", "┤", "●"))

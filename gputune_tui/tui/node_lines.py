@@ -25,9 +25,10 @@ def device_lines(
     """One GPU in full: utilisation, memory with the budget's mark, what it draws, and its recent past."""
     if device.state == "lost":
         return [(("LOST: the driver no longer reaches this GPU; the others go on", "bad"),)]
+    memory = part_text(device.memory_used_bytes, device.memory_total_bytes)
     lines = [
         _bar_line("UTL", device.util_fraction, fixed_percent_text(device.util_fraction), width, glyphs),
-        _bar_line("MEM", _memory_fraction(device), _memory_text(device), width, glyphs, _mark(device, budget_bytes)),
+        _bar_line("MEM", _memory_fraction(device), memory, width, glyphs, _mark(device, budget_bytes)),
         _vitals(device),
     ]
     if device.state == "stale":
@@ -40,8 +41,8 @@ def device_row(device: DeviceSnapshot, width: int, glyphs: Glyphs, budget_bytes:
     head = f"{device.index:>2} "
     if device.state == "lost":
         return ((head, ""), ("LOST: the driver no longer reaches this GPU", "bad"))
-    bar = max(6, min(24, (width - 46) // 2))
-    used = _memory_text(device)
+    bar = max(6, min(24, (width - 56) // 2))
+    used = part_text(device.memory_used_bytes, device.memory_total_bytes)
     kind = "dim" if device.state == "stale" else ""
     utilisation = glyphs.bar(device.util_fraction, bar)
     memory = glyphs.bar(_memory_fraction(device), bar, _mark(device, budget_bytes))
@@ -73,8 +74,8 @@ def host_title(host: HostSnapshot) -> tuple[str, str]:
 def host_lines(host: HostSnapshot, history: Sequence[float | None], width: int, glyphs: Glyphs) -> list[Line]:
     """Load of the CPUs, memory and shared memory."""
     total = host.memory_limit_bytes or host.memory_total_bytes
-    memory = f"{bytes_text(host.memory_used_bytes)} of {bytes_text(total)}"
-    shm = f"{bytes_text(host.shm_used_bytes)} of {bytes_text(host.shm_total_bytes)}"
+    memory = part_text(host.memory_used_bytes, total)
+    shm = part_text(host.shm_used_bytes, host.shm_total_bytes)
     load = three_digits(host.load_1)
     cores = glyphs.graph(host.per_cpu_fractions, min(len(host.per_cpu_fractions), max(1, width - 34)))
     waits = "" if host.iowait_fraction is None else f"   iowait {fixed_percent_text(host.iowait_fraction).strip()}"
@@ -86,18 +87,29 @@ def host_lines(host: HostSnapshot, history: Sequence[float | None], width: int, 
     ]
 
 
-PROCESS_HEADER = "  GPU     PID USER      GPU-MEM  CPU%       RSS COMMAND"
+ROOMY = 70
+"""From this width on a process has all its columns; below, its user and its resident memory make room."""
 
 
-def process_line(process: ProcessSnapshot, width: int, glyphs: Glyphs) -> Line:
-    """One process; those of our trials are marked."""
+def process_lines(snapshot: NodeSnapshot, width: int, glyphs: Glyphs) -> list[Line]:
+    """The processes with a header; without GPUs there is no column for their memory."""
+    has_gpus, is_roomy = bool(snapshot.devices), width >= ROOMY
+    names = f"  {'GPU':>3} " if has_gpus else "  "
+    names += f"{'PID':>7} " + (f"{'USER':<8} " if is_roomy else "")
+    names += (f"{'GPU-MEM':>8} " if has_gpus else "") + f"{'CPU%':>5} "
+    names += f"{'RSS':>9} " if is_roomy or not has_gpus else ""
+    lines: list[Line] = [((names + "COMMAND", "dim"),)]
+    return lines + [_process_line(process, has_gpus, is_roomy, glyphs) for process in snapshot.processes]
+
+
+def _process_line(process: ProcessSnapshot, has_gpus: bool, is_roomy: bool, glyphs: Glyphs) -> Line:
     mark = glyphs.cursor if process.is_trial else " "
     device = "-" if process.device_index is None else str(process.device_index)
     cpu = UNKNOWN if process.cpu_fraction is None else f"{process.cpu_fraction * 100:.0f}"
-    figures = (
-        f"{mark} {device:>3} {process.pid:>7} {fitted(process.user or UNKNOWN, 8)} "
-        f"{bytes_text(process.gpu_memory_bytes):>8} {cpu:>5} {bytes_text(process.resident_bytes):>9} "
-    )
+    figures = f"{mark} {device:>3} " if has_gpus else f"{mark} "
+    figures += f"{process.pid:>7} " + (f"{fitted(process.user or UNKNOWN, 8)} " if is_roomy else "")
+    figures += (f"{bytes_text(process.gpu_memory_bytes):>8} " if has_gpus else "") + f"{cpu:>5} "
+    figures += f"{bytes_text(process.resident_bytes):>9} " if is_roomy or not has_gpus else ""
     command = process.command or "(not to be read: another namespace, or it has ended)"
     return ((figures, "accent" if process.is_trial else ""), (command, "" if process.command else "dim"))
 
@@ -160,8 +172,11 @@ def _memory_fraction(device: DeviceSnapshot) -> float | None:
     return _share(device.memory_used_bytes, device.memory_total_bytes)
 
 
-def _memory_text(device: DeviceSnapshot) -> str:
-    return f"{bytes_text(device.memory_used_bytes)} of {bytes_text(device.memory_total_bytes)}"
+def part_text(part_bytes: int | None, whole_bytes: int | None) -> str:
+    """ "58.0/140 GiB"; both units where they differ."""
+    part, whole = bytes_text(part_bytes), bytes_text(whole_bytes)
+    same = part.split(" ")[-1] == whole.split(" ")[-1] and " " in part
+    return f"{part.split(' ')[0]}/{whole}" if same else f"{part} / {whole}"
 
 
 def _mark(device: DeviceSnapshot, budget_bytes: int | None) -> float | None:

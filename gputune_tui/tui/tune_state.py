@@ -206,10 +206,10 @@ class TuneState:
         self.task = self.started = self.progress = self.remaining_s = None
         if self.comparison is not None and not self.comparison.over:
             self.comparison = None
-        if event.cancelled:
-            self.say("stopped; results so far are kept")
-        elif event.error is not None:
+        if event.error is not None:
             self.say(event.error, is_error=True)
+        elif event.cancelled:
+            self.say("stopped; results so far are kept")
         if event.title == "engine":
             self.waiting = ()
 

@@ -196,7 +196,7 @@ def test_an_interpreter_that_does_not_come_up_is_told_by_its_last_words(
     broken.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(broken))
     talk = Talk()
-    assert "(exit code 1, and said at last: no module named [1mgputune_tui)" in str(told_end(talk).error)
+    assert "(exit code 1, and said at last: no module named \ufffd[1mgputune_tui)" in str(told_end(talk).error)
     talk.client.close()
 
 

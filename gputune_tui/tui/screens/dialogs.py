@@ -79,7 +79,7 @@ class PromptDialog(ModalScreen["str | None"]):
     PromptDialog > Vertical {
         width: 80%; max-width: 80; height: auto; border: round $primary; background: $surface; padding: 0 1;
     }
-    PromptDialog Input { border: none; height: 1; padding: 0; }
+    PromptDialog Input, PromptDialog Input:focus { border: none; height: 1; padding: 0; }
     """
 
     def __init__(

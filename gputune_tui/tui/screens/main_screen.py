@@ -20,7 +20,7 @@ from gputune_tui.ranking.wording import why_unranked
 from gputune_tui.tui import node_lines, tune_lines
 from gputune_tui.tui.actions import bindings
 from gputune_tui.tui.bridge import TICK_S, Bridge, EngineSaid, NodeSeen
-from gputune_tui.tui.glyphs import Glyphs
+from gputune_tui.tui.glyphs import ASCII, Glyphs
 from gputune_tui.tui.help_text import help_lines
 from gputune_tui.tui.screens.dialogs import PromptDialog, ReadDialog
 from gputune_tui.tui.screens.open_dialog import OpenDialog
@@ -59,6 +59,7 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         """Show something first; both processes are started after that."""
         self.add_class("-tune")
+        self.set_class(self._glyphs is ASCII, "-ascii")
         self._show_top()
         self.call_after_refresh(self._begin)
 
@@ -180,6 +181,7 @@ class MainScreen(Screen[None]):
         def chosen(config: StudyConfig | None) -> None:
             if config is not None:
                 self._config = config
+                self.tune.stop()
                 self._bridge.send(Open(config))
 
         self.app.push_screen(OpenDialog(self._config), chosen)

@@ -98,7 +98,7 @@ class OpenDialog(ModalScreen["StudyConfig | None"]):
     OpenDialog Horizontal { height: 1; }
     OpenDialog .label { width: 14; }
     OpenDialog Input { border: none; height: 1; padding: 0; width: 1fr; }
-    OpenDialog Input:focus { background: $boost; }
+    OpenDialog Input:focus { border: none; background: $boost; }
     """
 
     def __init__(self, config: StudyConfig | None) -> None:

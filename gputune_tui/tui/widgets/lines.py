@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
 from textual.content import Content
 from textual.geometry import Region
@@ -22,6 +21,8 @@ Line = tuple[Span, ...]
 KINDS = ("dim", "good", "warn", "bad", "accent", "strong", "cursor")
 SHOWN_CHARACTERS = 2000
 """More of one span is never on a screen; megabytes must not be measured cell by cell."""
+CUT = " ..."
+"""Stands where the rest of a text is left out."""
 
 
 def plain(text: str) -> Line:
@@ -119,7 +120,18 @@ class LineView(Widget):
 
 def wrapped(text: str, width: int, kind: str = "", most: int | None = None) -> list[Line]:
     """The text in as many lines as it needs, at most `most`; broken between words where it can be."""
-    lines = textwrap.wrap(clean(text), max(1, width), max_lines=most, placeholder=" ...") or [""]
+    width = max(2, width)  # a wide character has to find room
+    lines: list[str] = []
+    for word in clean(text).split(" "):
+        pieces = chop_cells(word, width) or [word]
+        if lines and len(pieces) == 1 and cell_len(lines[-1]) + 1 + cell_len(word) <= width:
+            lines[-1] += " " + word
+        elif word or not lines:
+            lines += pieces
+    if most is not None and len(lines) > most:
+        room = max(0, width - len(CUT))
+        last = lines[most - 1]
+        lines = [*lines[: most - 1], (set_cell_size(last, room).rstrip() if cell_len(last) > room else last) + CUT[-width:]]
     return [((line, kind),) for line in lines]
 
 

@@ -69,9 +69,8 @@ class NodePane(Vertical):
         gpus.show(self._gpu_lines(snapshot, width))
         host.name_panel(*node_lines.host_title(snapshot.host))
         host.show(node_lines.host_lines(snapshot.host, self._history.last(CPU, width), width, self._glyphs))
-        rows = [node_lines.process_line(process, width, self._glyphs) for process in snapshot.processes]
-        processes.name_panel("Processes", str(len(rows)))
-        processes.show([((node_lines.PROCESS_HEADER, "dim"),), *rows])
+        processes.name_panel("Processes", str(len(snapshot.processes)))
+        processes.show(node_lines.process_lines(snapshot, width, self._glyphs))
 
     def on_resize(self) -> None:
         """Bars and graphs have another width."""
