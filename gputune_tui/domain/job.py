@@ -25,6 +25,8 @@ class MeasurePlan:
     """Fewer only where `max_timed_s` is up; never fewer than two."""
     block_s: float = 0.5
     """A block takes whole steps until it has lasted this long."""
+    extra_blocks: int = 8
+    """At most so many more, to make up for blocks that other processes disturbed."""
     max_timed_s: float = 60.0
     """No further block starts after this much timed work, once `min_blocks` are there."""
     min_warmup_steps: int = 6

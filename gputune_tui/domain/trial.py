@@ -61,6 +61,12 @@ class Failure:
     """True where the fault is the user's own code, so that other settings are likely to meet it too."""
 
 
+OTHERS_CPU_FRACTION = 0.05
+"""More than this disturbs: a busy process beside a two-thread step slowed it 3.2 times (trial_engine.md, section 4)."""
+SPARE_CPU_FRACTION = 0.10
+"""With more idle than this there was room for both."""
+
+
 @dataclass(frozen=True)
 class Block:
     """Some whole optimizer steps timed together."""
@@ -73,6 +79,18 @@ class Block:
     cpu_s: float | None = None
     """CPU time of the trial's main process during the block."""
     involuntary_switches: int | None = None
+    others_cpu_fraction: float | None = None
+    """Of the trial's CPUs, what processes that are not its own used during the block."""
+    idle_cpu_fraction: float | None = None
+    steal_fraction: float | None = None
+    """Of the trial's CPUs, what the host of this virtual machine gave to others."""
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Somebody else wanted the CPUs, and there was none to spare."""
+        crowded = self.idle_cpu_fraction is not None and self.idle_cpu_fraction < SPARE_CPU_FRACTION
+        others = self.others_cpu_fraction or 0.0
+        return (crowded and others > OTHERS_CPU_FRACTION) or (self.steal_fraction or 0.0) > OTHERS_CPU_FRACTION
 
     @property
     def samples_per_s(self) -> float:

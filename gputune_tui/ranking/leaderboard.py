@@ -11,7 +11,7 @@ from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.domain.trial import Launch, MemoryPeaks, StepBreakdown, Trial, TrialState
 from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
-from gputune_tui.ranking.statistics import StepTime, Throughput, separated, step_time, throughput
+from gputune_tui.ranking.statistics import StepTime, Throughput, disturbed_blocks, separated, step_time, throughput
 
 _STATE_ORDER = (TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
 
@@ -128,6 +128,9 @@ def _median_breakdown(launches: tuple[Launch, ...]) -> StepBreakdown | None:
 
 def _flags(trial: Trial) -> tuple[str, ...]:
     flags = list(dict.fromkeys(note for launch in trial.launches for note in launch.notes))
+    disturbed, used = disturbed_blocks(trial.launches)
+    if disturbed:
+        flags.append(f"other processes used the CPU in {disturbed} of {used} blocks: run it again when it is quiet")
     skipped = sum(launch.guard.skipped_steps for launch in trial.launches if launch.guard is not None)
     if skipped:
         flags.append(f"{skipped} {'step' if skipped == 1 else 'steps'} skipped by the gradient scaler")

@@ -70,6 +70,10 @@ class Ratio:
     confidence: float
 
 
+LEAST_QUIET_BLOCKS = 3
+"""With fewer undisturbed blocks of a launch all of them count, and the row says so."""
+
+
 def throughput(launches: Sequence[Launch], confidence: float = 0.95) -> Throughput | None:
     """Geometric mean of the launches' median block throughputs; None where no block counts.
 
@@ -198,7 +202,16 @@ def _counts(block: Block) -> bool:
 
 
 def _valid(blocks: Iterable[Block]) -> list[Block]:
-    return [block for block in blocks if _counts(block)]
+    """The blocks of one launch that count: without those that other processes disturbed, where enough are left."""
+    counting = [block for block in blocks if _counts(block)]
+    quiet = [block for block in counting if not block.is_disturbed]
+    return quiet if len(quiet) >= LEAST_QUIET_BLOCKS else counting
+
+
+def disturbed_blocks(launches: Sequence[Launch]) -> tuple[int, int]:
+    """Blocks used though they were disturbed, and all that were used."""
+    used = [block for launch in launches for block in _valid(launch.blocks)]
+    return sum(block.is_disturbed for block in used), len(used)
 
 
 def _log_rate(block: Block) -> float:
@@ -211,9 +224,9 @@ def _cycle_log_ratios(pair: PairedLaunch) -> list[float]:
     length = min(len(pair.a), len(pair.b))
     whole = [(pair.a[i : i + 2], pair.b[i : i + 2]) for i in range(0, length - 1, 2)]
     cycles = whole or [(pair.a[:1], pair.b[:1])]
-    return [
-        fmean(map(_log_rate, b)) - fmean(map(_log_rate, a)) for a, b in cycles if a and b and all(map(_counts, a + b))
-    ]
+    counting = [(a, b) for a, b in cycles if a and b and all(map(_counts, a + b))]
+    quiet = [(a, b) for a, b in counting if not any(block.is_disturbed for block in (*a, *b))]
+    return [fmean(map(_log_rate, b)) - fmean(map(_log_rate, a)) for a, b in quiet or counting]
 
 
 def _percentile(ordered: Sequence[float], fraction: float) -> float:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.protocol import BlockDone, Warmup
 from gputune_tui.domain.trial import Block, StepBreakdown
+from gputune_tui.trainer.contention import CpuWatch, shares
 from gputune_tui.trainer.device import Device
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.guard import Guard
@@ -47,6 +48,7 @@ class Meter:
         guard: Guard,
         prefetched_windows: int,
         on_steps: Callable[[], None],
+        cpu_watch: CpuWatch | None = None,
     ) -> None:
         self._step = step
         self._windows = windows
@@ -57,9 +59,11 @@ class Meter:
         self._prefetched_windows = prefetched_windows
         self._on_steps = on_steps
         """Called outside timing whenever steps are done: reports memory."""
+        self._cpu_watch = cpu_watch or CpuWatch()
         self._steps_per_block = 1
         self._timed_s = 0.0
         self._blocks = 0
+        self._disturbed = 0
 
     def warm_up(self) -> None:
         """Run steps until their times have settled and everything prefetched before is used up."""
@@ -90,9 +94,9 @@ class Meter:
         self._device.synchronize()
 
     def run_plan(self) -> None:
-        """All timed blocks of the plan; fewer when the time for them is up."""
+        """All timed blocks of the plan, and some more for those that were disturbed; fewer when the time is up."""
         plan = self._plan
-        while self._blocks < plan.blocks:
+        while self._blocks < plan.blocks + min(self._disturbed, plan.extra_blocks):
             if self._blocks >= plan.min_blocks and self._timed_s > plan.max_timed_s:
                 break
             self.block(planned=plan.blocks)
@@ -101,6 +105,7 @@ class Meter:
         """Time one block and report it."""
         results: list[StepResult] = []
         self._device.synchronize()
+        cpu = self._cpu_watch.read()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         begin = time.perf_counter()
         marks = [self._device.mark()]
@@ -110,6 +115,7 @@ class Meter:
         self._device.synchronize()
         elapsed_s = time.perf_counter() - begin
         after = resource.getrusage(resource.RUSAGE_SELF)
+        use = shares(cpu, self._cpu_watch.read())
         self._blocks += 1
         self._timed_s += elapsed_s
         block = Block(
@@ -118,7 +124,11 @@ class Meter:
             elapsed_s=elapsed_s,
             cpu_s=after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime,
             involuntary_switches=after.ru_nivcsw - usage.ru_nivcsw,
+            others_cpu_fraction=use.others_fraction if use else None,
+            idle_cpu_fraction=use.idle_fraction if use else None,
+            steal_fraction=use.steal_fraction if use else None,
         )
+        self._disturbed += block.is_disturbed
         times = tuple(self._device.seconds_between(start, end) for start, end in itertools.pairwise(marks))
         self._guard.take(results)
         self._on_steps()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -12,6 +13,7 @@ from gputune_tui.ranking.statistics import (
     PairedLaunch,
     Ratio,
     compare,
+    disturbed_blocks,
     separated,
     step_time,
     throughput,
@@ -191,3 +193,33 @@ def test_ratios_hold_the_truth_as_often_as_they_say() -> None:
         found = [compare([pair() for _ in range(count)]) for _ in range(1000)]
         held = sum(ratio is not None and ratio.low <= 1 <= ratio.high for ratio in found)
         assert held >= 930, f"{count} pairs: {held}"
+
+
+def disturbed(block: Block) -> Block:
+    return replace(block, others_cpu_fraction=0.4, idle_cpu_fraction=0.0)
+
+
+def test_disturbed_blocks_are_left_out_while_enough_are_quiet() -> None:
+    quiet = blocks(100, 100, 100)
+    noisy = tuple(map(disturbed, blocks(10, 20, 30)))
+    found = throughput([replace(launch(1.0), blocks=quiet + noisy)])
+    assert found is not None
+    assert found.value == pytest.approx(100)
+    assert disturbed_blocks([replace(launch(1.0), blocks=quiet + noisy)]) == (0, 3)
+    assert disturbed_blocks([replace(launch(1.0), blocks=quiet[:2] + noisy)]) == (3, 5)
+
+
+def test_a_busy_neighbour_with_cpus_to_spare_does_not_disturb() -> None:
+    [block] = blocks(100)
+    assert not replace(block, others_cpu_fraction=0.4, idle_cpu_fraction=0.3).is_disturbed
+    assert not replace(block, others_cpu_fraction=0.04, idle_cpu_fraction=0.0).is_disturbed
+    assert replace(block, others_cpu_fraction=0.0, idle_cpu_fraction=0.3, steal_fraction=0.2).is_disturbed
+    assert not block.is_disturbed
+
+
+def test_disturbed_cycles_are_left_out_of_a_comparison() -> None:
+    a, b = blocks(100, 100, 100, 100), blocks(110, 110, 110, 110)
+    broken = (disturbed(replace(b[0], elapsed_s=9.0)), *b[1:])
+    found = compare([PairedLaunch(a, broken)])
+    assert found is not None
+    assert found.value == pytest.approx(1.1)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gputune_tui.domain.protocol import Event
+from gputune_tui.trainer.contention import CpuReading, CpuWatch
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.train_step import StepResult
 
@@ -119,6 +120,25 @@ class Loader:
             taken_at.append(self._clock.now)
             self.taken += 1
             yield iter(window)
+
+
+class ScriptedCpu(CpuWatch):
+    """CPUs of which others use what `others` says, block by block; the trial uses the rest."""
+
+    def __init__(self, others: Sequence[float] = ()) -> None:
+        super().__init__()
+        self._others = iter(others)
+        self._reads = 0
+        self._busy_s = 0.0
+        self._own_s = 0.0
+
+    def read(self) -> CpuReading:
+        """Every second reading ends a block of one CPU-second."""
+        self._reads += 1
+        if self._reads % 2 == 0:
+            self._busy_s += 1.0
+            self._own_s += 1.0 - next(self._others, 0.0)
+        return CpuReading(self._busy_s, 0.0, 0.0, self._own_s)
 
 
 class Recorder(EventSink):

@@ -20,7 +20,7 @@ from gputune_tui.trainer.device import CpuDevice
 from gputune_tui.trainer.faults import NonFinite
 from gputune_tui.trainer.guard import Guard
 from gputune_tui.trainer.meter import Meter, has_settled
-from tests.trainer.scripted import Clock, Loader, Recorder, ScriptedDevice, ScriptedStep
+from tests.trainer.scripted import Clock, Loader, Recorder, ScriptedCpu, ScriptedDevice, ScriptedStep
 
 PLAN = MeasurePlan()
 STEP_S = 1 / 16
@@ -47,6 +47,7 @@ class Bench:
         self.loader = Loader(self.clock, prefetched, make_s)
         self.events = Recorder()
         self.guard = Guard(nn.Linear(1, 1))
+        self.cpu = ScriptedCpu()
         self.reports = 0
         self.report_s = 0.0
         self.meter = Meter(
@@ -58,6 +59,7 @@ class Bench:
             self.guard,
             prefetched,
             self._report,
+            self.cpu,
         )
 
     def _report(self) -> None:
@@ -298,7 +300,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(monkeypatch: pytest.MonkeyPatch
     plan = MeasurePlan(blocks=3, block_s=0.02)
     step = ScriptedStep(bench.clock, bench.device, step_of_real_time)
     windows = Loader(bench.clock).windows()
-    meter = Meter(step, windows, CpuDevice(), plan, bench.events, bench.guard, 0, lambda: None)
+    meter = Meter(step, windows, CpuDevice(), plan, bench.events, bench.guard, 0, lambda: None, bench.cpu)
     meter.warm_up()
     meter.run_plan()
     assert 0.012 <= bench.warmup.elapsed_s < 60
@@ -321,3 +323,16 @@ def test_settled_means_the_last_two_threes_agree(times: list[float]) -> None:
 @given(st.floats(1e-6, 1e3), st.lists(st.floats(1e-6, 1e3), max_size=4))
 def test_equal_steps_have_settled_whatever_came_before(step_s: float, before: list[float]) -> None:
     assert has_settled([*before, *[step_s] * 6])
+
+
+@pytest.mark.parametrize(("others", "blocks"), [((), 8), ((0.5, 0.0, 0.5), 10), ((0.04,) * 8, 8), ((0.5,) * 99, 16)])
+def test_disturbed_blocks_are_made_up_for(
+    monkeypatch: pytest.MonkeyPatch, others: Sequence[float], blocks: int
+) -> None:
+    bench = Bench(monkeypatch)
+    bench.meter.warm_up()
+    bench.cpu = bench.meter._cpu_watch = ScriptedCpu(others)
+    bench.meter.run_plan()
+    assert len(bench.blocks) == blocks
+    assert [block.others_cpu_fraction for block in bench.blocks[:3]] == pytest.approx(list((*others, 0, 0, 0)[:3]))
+    assert sum(block.is_disturbed for block in bench.blocks) == sum(share > 0.05 for share in others[:blocks])

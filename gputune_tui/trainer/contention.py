@@ -1,0 +1,109 @@
+"""Who else used this trial's CPUs while a block was timed: other processes, and the host of a virtual machine."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_BUSY = (0, 1, 2, 5, 6)
+"""Columns of /proc/stat: user (guests included), nice, system, irq, softirq (proc(5))."""
+_IDLE = (3, 4)
+_STEAL = 7
+
+
+@dataclass(frozen=True)
+class CpuReading:
+    """CPU seconds since some fixed moment, summed over the CPUs that this process may use."""
+
+    busy_s: float
+    idle_s: float
+    steal_s: float
+    own_s: float
+    """Of this process and all that it started."""
+
+
+@dataclass(frozen=True)
+class CpuShares:
+    """What became of the CPU time between two readings; of CPU-seconds there were."""
+
+    others_fraction: float
+    idle_fraction: float
+    steal_fraction: float
+
+
+class CpuWatch:
+    """Reads /proc; about 0.1 ms a reading. None where the kernel does not tell."""
+
+    def __init__(self, proc: Path = Path("/proc"), cpus: frozenset[int] | None = None) -> None:
+        self._proc = proc
+        self._cpus = frozenset(os.sched_getaffinity(0)) if cpus is None else cpus
+
+    def read(self) -> CpuReading | None:
+        """Now."""
+        try:
+            lines = (self._proc / "stat").read_text().splitlines()
+            rows = [_columns(line) for line in lines if self._counts(line)]
+            if not rows:
+                return None
+            busy = sum(row[column] for row in rows for column in _BUSY)
+            idle = sum(row[column] for row in rows for column in _IDLE)
+            steal = sum(row[_STEAL] for row in rows)
+            children = sum(map(self._ticks_of, self._descendants()))
+        except (OSError, ValueError, IndexError):
+            return None
+        usage, reaped = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        own_s = usage.ru_utime + usage.ru_stime + reaped.ru_utime + reaped.ru_stime + children / TICKS_PER_S
+        return CpuReading(busy / TICKS_PER_S, idle / TICKS_PER_S, steal / TICKS_PER_S, own_s)
+
+    def _counts(self, line: str) -> bool:
+        name = line.partition(" ")[0]
+        return name[:3] == "cpu" and name[3:].isdigit() and int(name[3:]) in self._cpus
+
+    def _descendants(self) -> list[int]:
+        found: list[int] = []
+        waiting = [os.getpid()]
+        while waiting:
+            children = self._children_of(waiting.pop())
+            found += children
+            waiting += children
+        return found
+
+    def _children_of(self, pid: int) -> list[int]:
+        children: list[int] = []
+        for task in (self._proc / str(pid) / "task").iterdir():
+            try:
+                children += map(int, (task / "children").read_text().split())
+            except (ProcessLookupError, FileNotFoundError):
+                if pid == os.getpid() and task.name == str(pid):
+                    raise  # a kernel without CONFIG_PROC_CHILDREN: what workers use would count as others'
+        return children
+
+    def _ticks_of(self, pid: int) -> int:
+        try:
+            fields = (self._proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        except (ProcessLookupError, FileNotFoundError):
+            return 0
+        return int(fields[11]) + int(fields[12])
+
+
+def shares(before: CpuReading | None, after: CpuReading | None) -> CpuShares | None:
+    """The shares between two readings; None where one is missing or no time has passed.
+
+    Ticks are 10 ms long and a worker that ends in between leaves no trace, so figures below a few percent mean nothing.
+    """
+    if before is None or after is None:
+        return None
+    busy, idle = after.busy_s - before.busy_s, after.idle_s - before.idle_s
+    steal = after.steal_s - before.steal_s
+    total = busy + idle + steal
+    if total <= 0:
+        return None
+    others = max(0.0, busy - (after.own_s - before.own_s))
+    return CpuShares(min(1.0, others / total), max(0.0, idle / total), max(0.0, steal / total))
+
+
+def _columns(line: str) -> list[int]:
+    return [int(word) for word in line.split()[1:]]
