@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gputune_tui.domain.telemetry import NodeSnapshot
+from gputune_tui.domain.telemetry import DeviceSnapshot, NodeSnapshot
 from gputune_tui.telemetry.collector import (
     CLOSE_PATIENCE_S,
     GPU_DELAYS_S,
@@ -25,53 +24,10 @@ from gputune_tui.telemetry.collector import (
     Collector,
     sampler_command,
 )
+from tests.telemetry.scripts import Clock, Script
 from tests.telemetry.snapshots import device, is_running, line, no_longer_runs, node, until
 
 ROOT = Path(__file__).parents[2]
-
-
-class Clock:
-    """Time that the test moves; every look takes a millisecond."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        self.now += 0.001
-        return self.now
-
-
-class Script:
-    """A shell script in the sampler's place, another for each of its lives; the last one repeats."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.orders = folder / "orders"
-        self._lives = folder / "lives"
-
-    def lives(self, *bodies: str) -> tuple[str, ...]:
-        """The command; `say FILE` prints a file, `listen` copies the orders until they end."""
-        for number, body in enumerate(bodies, 1):
-            (self._folder / f"life{number}").write_text(body)
-        head = (
-            f"cd {shlex.quote(str(self._folder))}; echo x >> lives; n=$(wc -l < lives); "
-            f"[ $n -gt {len(bodies)} ] && n={len(bodies)}; "
-            "say() { cat $1; }; listen() { while read -r line; do echo $line >> orders; done; }; . ./life$n"
-        )
-        return ("/bin/sh", "-c", head)
-
-    def file(self, name: str, content: str | bytes) -> str:
-        """Write a file beside the script."""
-        data = content.encode() if isinstance(content, str) else content
-        (self._folder / name).write_bytes(data)
-        return name
-
-    def lived(self) -> int:
-        return len(self._lives.read_text().split()) if self._lives.exists() else 0
-
-    def heard(self) -> list[dict[str, object]]:
-        text = self.orders.read_text() if self.orders.exists() else ""
-        return [json.loads(part) for part in text.splitlines() if part.endswith("}")]
 
 
 @pytest.fixture
@@ -175,11 +131,8 @@ def test_a_crash_keeps_the_gpus_as_stale_and_the_host_goes_on(
     problem = collector.problem or ""
     assert "SIGSEGV" in problem
     assert "after 5 s" in problem
-    assert collector.pid is None
     assert collector.poll() is None
     clock.now += RESTART_DELAYS_S[0]
-    collector.poll()
-    assert collector.pid is not None
     # The second life was told to leave the driver alone.
     host_only = next_snapshot(collector)
     assert (host_only.time_s, host_only.driver) == (2.0, "580.1")
@@ -398,9 +351,25 @@ def test_the_real_sampler_is_restarted_when_it_is_killed_and_ends_at_close() -> 
     assert last is None or no_longer_runs(last)
 
 
-def test_stale_devices_are_not_made_of_lost_ones() -> None:
-    from dataclasses import replace
-
-    from gputune_tui.telemetry.collector import _stale
-
-    assert [d.state for d in _stale([device(0), replace(device(1), state="lost")])] == ["stale", "lost"]
+def test_what_a_new_process_does_not_know_yet_is_kept(
+    script: Script, collect: Callable[..., Collector], clock: Clock
+) -> None:
+    lost = replace(device(1), state="lost", power_w=None)
+    unknown = DeviceSnapshot(0, None, None, "stale", None, None, None, None, None, None, None, None, ())
+    script.file("a", line(replace(node(1.0), devices=(device(0), lost))))
+    script.file("b", line(node(2.0, gpus=0)))
+    script.file("c", line(replace(node(3.0), devices=(unknown, replace(unknown, index=1)))))
+    script.file("d", line(replace(node(4.0), devices=(device(0, power_w=7.0), replace(unknown, index=1)))))
+    steps = "say b; until [ -e c-now ]; do sleep 0.02; done; say c; until [ -e d-now ]; do sleep 0.02; done; say d; "
+    collector = collect(script.lives("say a; exit 1", steps + "listen"))
+    assert next_snapshot(collector).devices == (device(0), lost)
+    old = (replace(device(0), state="stale"), lost)
+    assert next_snapshot(collector).devices == old
+    clock.now += RESTART_DELAYS_S[0] + GPU_DELAYS_S[0]
+    assert next_snapshot(collector).devices == old
+    script.file("c-now", "")
+    assert next_snapshot(collector).devices == old
+    assert collector.problem is not None
+    script.file("d-now", "")
+    assert next_snapshot(collector).devices == (device(0, power_w=7.0), lost)
+    assert not collector.problem

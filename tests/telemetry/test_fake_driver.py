@@ -47,13 +47,13 @@ def watch(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     """Starts a collector whose sampler finds the fake driver with the scenario given."""
     made: list[Collector] = []
 
-    def begin(scenario: str, library: str = "lib", **options: float) -> Collector:
+    def begin(scenario: str, library: str = "lib", stale_after_s: float | None = None) -> Collector:
         path = tmp_path / "scenario"
         path.write_text(scenario)
         monkeypatch.setenv("LD_LIBRARY_PATH", str(built / library))
         monkeypatch.setenv("FAKE_NVML_SCENARIO", str(path))
         monkeypatch.setenv("FAKE_NVML_PIDS", str(os.getpid()))
-        collector = Collector(interval_s=0.25, **options)
+        collector = Collector(interval_s=0.25, stale_after_s=stale_after_s)
         made.append(collector)
         collector.start()
         return collector
@@ -82,15 +82,14 @@ def states(found: NodeSnapshot) -> list[str]:
     return [device.state for device in found.devices]
 
 
-@pytest.mark.parametrize("library", ["lib", "lib-old"])
-def test_two_gpus(watch: Watch, library: str) -> None:
-    collector = watch(TWO, library)
-    found = find(collector, lambda f: states(f) == ["live", "live"] and f.processes and f.processes[0].cpu_fraction)
+def test_two_gpus(watch: Watch) -> None:
+    collector = watch(TWO)
+    found = find(
+        collector, lambda f: states(f) == ["live", "live"] and any(row.cpu_fraction is not None for row in f.processes)
+    )
     device = found.devices[0]
-    reserved = 551 * MIB if library == "lib" else None
-    used = 60000 * MIB + (0 if reserved else 551 * MIB)
-    assert (device.memory_total_bytes, device.memory_used_bytes) == (81559 * MIB, used)
-    assert device.memory_reserved_bytes == reserved
+    assert (device.memory_total_bytes, device.memory_used_bytes) == (81559 * MIB, 60000 * MIB)
+    assert device.memory_reserved_bytes == 551 * MIB
     assert (device.util_fraction, device.power_w, device.power_limit_w) == (0.87, 450.0, 700.0)
     assert (device.temperature_c, device.sm_clock_mhz, device.throttle) == (55.0, 1755, ("power cap",))
     assert len({d.uuid for d in found.devices}) == 2
@@ -102,6 +101,12 @@ def test_two_gpus(watch: Watch, library: str) -> None:
     ]
     assert "pytest" in found.processes[0].command
     assert collector.problem is None
+
+
+def test_a_driver_of_before_memory_v2_counts_the_reserved_part_as_used(watch: Watch) -> None:
+    device = find(watch(TWO, library="lib-old"), lambda f: states(f) == ["live", "live"]).devices[0]
+    assert (device.memory_used_bytes, device.memory_reserved_bytes) == (60551 * MIB, None)
+    assert (device.temperature_c, device.throttle) == (55.0, ("power cap",))
 
 
 def test_what_a_laptop_does_not_tell_is_unknown(watch: Watch) -> None:
@@ -156,13 +161,6 @@ def test_a_library_that_crashes_takes_the_sampler_alone(watch: Watch) -> None:
     assert states(host_only) == ["stale", "stale"]
     find(collector, lambda f: states(f) == ["live", "live"])
     assert collector.problem is None
-
-
-def test_a_library_that_crashes_at_once_leaves_the_host(watch: Watch) -> None:
-    collector = watch(f"gpu 0 {H100}\ngpu 0 state=crash\n", stale_after_s=DEADLINE_S)
-    found = find(collector, lambda f: f.host.cpu_fraction is not None)
-    assert found.devices == ()
-    assert "SIGSEGV" in (collector.problem or "")
 
 
 @pytest.mark.parametrize(

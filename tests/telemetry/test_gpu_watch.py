@@ -80,11 +80,6 @@ def driver() -> Iterator[FakeDriver]:
         gate.set()
 
 
-@pytest.fixture(autouse=True)
-def _answers_of_threads_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_watch, "ANSWER_S", 1.0)
-
-
 def until(watch: GpuWatch, wanted: Callable[[GpuReading], bool]) -> GpuReading:
     deadline = time.monotonic() + DEADLINE_S
     while not wanted(found := watch.read(with_processes=True)):
