@@ -84,8 +84,10 @@ def compare(session: StudySession, command: Compare) -> Task:
         trials = [_end(session, arm) for arm in arms]
     finally:
         if not ended:
+            # Whole pairs stay what they are: results of two settings.
             for arm in arms:
-                arm.failure = arm.failure or Failure(FailureReason.KILLED, "interrupted")
+                if not arm.launches:
+                    arm.failure = arm.failure or Failure(FailureReason.KILLED, "interrupted")
                 _end(session, arm)
     for number, trial in enumerate(trials, 1):
         yield TrialFinished(trial, number, 2, None)
