@@ -84,6 +84,34 @@ def fixed_percent_text(fraction: float | None) -> str:
     return f"{UNKNOWN:>5}" if fraction is None else f"{fraction * 100:3.0f} %"
 
 
+def part_text(part_bytes: int | None, whole_bytes: int | None) -> str:
+    """ "58.0/140 GiB"; both units where they differ."""
+    part, whole = bytes_text(part_bytes), bytes_text(whole_bytes)
+    same = part.split(" ")[-1] == whole.split(" ")[-1] and " " in part
+    return f"{part.split(' ')[0]}/{whole}" if same else f"{part} / {whole}"
+
+
+def rate_text(bytes_per_s: float | None) -> str:
+    """Binary units per second: "412 MiB/s"."""
+    return UNKNOWN if bytes_per_s is None else f"{bytes_text(bytes_per_s)}/s"
+
+
+def duration_text(seconds: float | None) -> str:
+    """How long something has run, in at most six columns that change rarely: "41 s", "12 min", "3h05", "4d02h"."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h{minutes:02}"
+    days, hours = divmod(hours, 24)
+    return f"{days}d{hours:02}h"
+
+
 def parse_size(text: str) -> int:
     """Bytes of "20GiB", "512MiB", "2G" (binary), "2GB" (10⁹), "1024".
 

@@ -75,9 +75,7 @@ class Painter:
         objects = [o for n, (category, area) in enumerate(drawn, 1) if (o := _seen(owner, n, category, area))]
         return pixels.clamp_(0, 255).to(torch.uint8), objects
 
-    def _object(
-        self, pixels: Tensor, detail: Tensor, owner: Tensor, number: int, category: int, foremost: bool
-    ) -> int:
+    def _object(self, pixels: Tensor, detail: Tensor, owner: Tensor, number: int, category: int, foremost: bool) -> int:
         """Paint one object over what is there; gives its area in pixels."""
         height, width = owner.shape
         share = self.between(0.4, 0.6) if foremost else self.between(0.15, 0.35)

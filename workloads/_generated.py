@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import multiprocessing
 import os
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torchvision.io import encode_jpeg
+from PIL import Image
 
 from ._drawing import CATEGORIES, Painter
 
@@ -49,6 +50,20 @@ class Recipe:
     def folder(self) -> str:
         """The name of the set's directory."""
         return f"{self.name}-{self.images}x{self.shortest}-{self.longest}-v{VERSION}"
+
+
+PICTURES = {
+    "tiny": Recipe("pictures", images=96, shortest=112, longest=208),
+    "small": Recipe("pictures", images=384, shortest=333, longest=500),
+    "base": Recipe("pictures", images=512, shortest=375, longest=640),
+}
+"""Images of the sizes that data sets of photographs hold."""
+LARGE_PICTURES = {
+    "tiny": Recipe("large", images=32, shortest=480, longest=800),
+    "small": Recipe("large", images=96, shortest=768, longest=1152),
+    "base": Recipe("large", images=64, shortest=1200, longest=1800),
+}
+"""Images nearer to those that come out of cameras: to decode them is work."""
 
 
 def generated_set(recipe: Recipe) -> Path:
@@ -191,7 +206,9 @@ def _draw_file(folder: Path, recipe: Recipe, index: int) -> dict[str, Any]:
     height, width = painter.size(recipe.shortest, recipe.longest)
     main = index % len(CATEGORIES)
     pixels, objects = painter.image(height, width, main)
-    data = bytes(encode_jpeg(pixels, painter.whole(*recipe.quality)).numpy())
+    buffer = io.BytesIO()
+    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(buffer, "JPEG", quality=painter.whole(*recipe.quality))
+    data = buffer.getvalue()
     name = f"{CATEGORIES[main]}/{index:05}.jpg"
     (folder / name).write_bytes(data)
     image = {"id": index, "file_name": name, "width": width, "height": height, "bytes": len(data)}

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import errno
 import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import Dataset
-from torchvision.io import ImageReadMode, decode_image
 from torchvision.transforms import v2
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif")
+from ._generated import Recipe, generated_set
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Channel statistics of ImageNet, as torchvision's own recipes use them."""
 TO_MODEL = v2.Compose([v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
 """uint8 pixels -> what a classifier is fed."""
+MOST_SEED = (1 << 63) - 1
 GENERATED_EPOCH = 4096
 """Samples of an epoch of a generated set."""
 
@@ -66,34 +71,64 @@ def _refuse_unreadable(error: OSError) -> None:
     raise ValueError(f"{error.filename} cannot be read: {error.strerror}")
 
 
-def classes_of(paths: Sequence[str]) -> tuple[list[str], list[int]]:
-    """Names of the classes, which are the topmost sub-directories, and the class of each image."""
+@dataclass(frozen=True)
+class LabelledFiles:
+    """Images below a folder; the topmost sub-directories are the classes."""
+
+    folder: Path
+    paths: list[str]
+    """Relative to the folder."""
+    labels: list[int]
+    classes: list[str]
+    epoch: int = 0
+    """Samples wanted in an epoch: it goes through a small set several times. 0: once."""
+
+    @property
+    def outputs(self) -> int:
+        """What a classifier has to tell apart; one class alone would leave nothing to learn."""
+        return max(2, len(self.classes))
+
+
+def labelled_files(data: str | None, generated: Recipe) -> LabelledFiles:
+    """The user's images, else a generated set."""
+    folder = generated_set(generated) if data is None else folder_from(data)
+    paths = find_images(folder)
     names = [path.split(os.sep)[0] if os.sep in path else "." for path in paths]
     classes = sorted(set(names))
     number = {name: index for index, name in enumerate(classes)}
-    return classes, [number[name] for name in names]
+    labels = [number[name] for name in names]
+    return LabelledFiles(folder, paths, labels, classes, GENERATED_EPOCH if data is None else 0)
 
 
 def read_image(path: Path) -> Tensor:
     """Decode an image file to uint8 RGB of shape [3, height, width]; of an animation, its first picture."""
     try:
-        image = decode_image(str(path), mode=ImageReadMode.RGB)
-    except RuntimeError as error:
-        raise ValueError(f"{path} cannot be read as an image: {_reason(path, error)}") from error
-    image = image[0] if image.dim() == 4 else image
-    return image if image.dtype == torch.uint8 else v2.functional.to_dtype(image, torch.uint8, scale=True)
+        with Image.open(path) as picture:
+            return v2.functional.pil_to_tensor(picture if picture.mode == "RGB" else picture.convert("RGB"))
+    except MemoryError:
+        raise
+    except Exception as error:  # PIL's readers raise OSError, SyntaxError, struct.error and more
+        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+            raise  # no fault of the file
+        raise ValueError(f"{path} cannot be read as an image: {_reason(error, path)}") from error
 
 
-def _reason(path: Path, error: RuntimeError) -> str:
-    """Why, without the place in torchvision's sources that its texts begin with."""
-    try:
-        if path.stat().st_size == 0:
-            return "the file is empty"
-        with path.open("rb"):
-            pass
-    except OSError as problem:
-        return problem.strerror or str(problem)
-    return str(error).splitlines()[0].rpartition(".cpp:")[2].partition(", ")[2] or str(error).splitlines()[0]
+def _reason(error: Exception, path: Path) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if path.stat().st_size == 0:
+        return "the file is empty"
+    if isinstance(error, UnidentifiedImageError):
+        return "it is in no known format"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def epoch_length(files: int, wanted: int) -> int:
+    """Samples of an epoch that goes through all files as often as fits into `wanted`, and at least once.
+
+    Epochs of a few steps would measure little but the start of loader workers.
+    """
+    return files * max(1, wanted // files)
 
 
 class SampleSeeds:
@@ -114,7 +149,7 @@ class SampleSeeds:
         self._drawn[index] += 1
         state = torch.get_rng_state()
         # torch.manual_seed would seed the GPU's generators too.
-        torch.default_generator.manual_seed((self._seed + epoch * len(self._drawn) + index) % (1 << 32))
+        torch.default_generator.manual_seed(self._seed * 1_000_003 + epoch * len(self._drawn) + index & MOST_SEED)
         try:
             yield
         finally:
@@ -122,26 +157,19 @@ class SampleSeeds:
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """Labelled image files: decode, then augment.
+    """Labelled image files: decode, then augment."""
 
-    An epoch goes through a small set several times, each time augmented anew, until it has `epoch` samples: epochs of
-    a few steps would measure little but the start of loader workers.
-    """
-
-    def __init__(
-        self, folder: Path, paths: Sequence[str], labels: Sequence[int], augment: Callable[[Tensor], Any], epoch: int = 0
-    ) -> None:
-        self.folder = folder
-        self.paths = paths
-        self.labels = labels
+    def __init__(self, files: LabelledFiles, augment: Callable[[Tensor], Any]) -> None:
+        self.files = files
         self.augment = augment
-        self.length = len(paths) * max(1, epoch // len(paths))
+        self.length = epoch_length(len(files.paths), files.epoch)
         self.seeds = SampleSeeds(self.length)
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        file = index % len(self.paths)
+        file = index % len(self.files.paths)
+        image = read_image(self.files.folder / self.files.paths[file])
         with self.seeds.of(index):
-            return self.augment(read_image(self.folder / self.paths[file])), self.labels[file]
+            return self.augment(image), self.files.labels[file]

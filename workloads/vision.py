@@ -15,22 +15,14 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torchvision import models
 from torchvision.models.convnext import CNBlock
-from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
+from torchvision.models.resnet import BasicBlock, Bottleneck
 from torchvision.models.swin_transformer import SwinTransformerBlock
 from torchvision.models.vision_transformer import EncoderBlock
 from torchvision.transforms import v2
 
-from ._generated import Recipe, generated_set
-from ._images import (
-    GENERATED_EPOCH,
-    TO_MODEL,
-    Pictures,
-    classes_of,
-    find_images,
-    folder_from,
-    model_from,
-    size_from,
-)
+from ._generated import PICTURES, Recipe
+from ._images import TO_MODEL, Pictures, labelled_files, model_from, size_from
+from ._narrow import NarrowResNet
 
 BLOCKS = (BasicBlock, Bottleneck, CNBlock, EncoderBlock, SwinTransformerBlock)
 """What activation checkpointing recomputes; of other models gputune-tui finds the repeated parts itself."""
@@ -38,17 +30,6 @@ TRANSFORMER_LIKE = ("vit", "swin", "maxvit", "convnext")
 """Trained with AdamW, as their authors do; all others with SGD."""
 FEWEST_PIXELS = {"inception_v3": 75}
 MOST_PIXELS = 4096
-
-
-class NarrowResNet(ResNet):
-    """ResNet-18 with a quarter of the channels in its blocks: a whole trial of it takes seconds on a CPU."""
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(BasicBlock, [2, 2, 2, 2])
-        self.fc = nn.Linear(self.inplanes, num_classes)
-
-    def _make_layer(self, block: type[nn.Module], planes: int, *args: Any, **options: Any) -> nn.Sequential:
-        return super()._make_layer(block, planes // 4, *args, **options)
 
 
 @dataclass(frozen=True)
@@ -63,9 +44,9 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size("narrow", 64, 16, Recipe("pictures", images=96, shortest=112, longest=208)),
-    "small": Size("resnet50", 176, 64, Recipe("pictures", images=384, shortest=333, longest=500)),
-    "base": Size("vit_b_16", 224, 128, Recipe("pictures", images=512, shortest=375, longest=640)),
+    "tiny": Size("narrow", 64, 16, PICTURES["tiny"]),
+    "small": Size("resnet50", 176, 64, PICTURES["small"]),
+    "base": Size("vit_b_16", 224, 128, PICTURES["base"]),
 }
 
 
@@ -79,16 +60,12 @@ class Workload:
         self.model = chosen.model if model is None else model_from(model, models.list_models(models), "a classifier")
         self.pixels = pixels_for(self.model, chosen.pixels, pixels)
         self.global_batch_size = chosen.global_batch_size
-        self.epoch = GENERATED_EPOCH if data is None else 0
-        self.folder = generated_set(chosen.images) if data is None else folder_from(data)
-        self.paths = find_images(self.folder)
-        self.classes, self.labels = classes_of(self.paths)
+        self.files = labelled_files(data, chosen.images)
 
     def build_model(self) -> nn.Module:
-        outputs = max(2, len(self.classes))  # one class alone would leave nothing to learn
         if self.model == "narrow":
-            return NarrowResNet(outputs)
-        options: dict[str, Any] = {"weights": None, "num_classes": outputs}
+            return NarrowResNet(self.files.outputs)
+        options: dict[str, Any] = {"weights": None, "num_classes": self.files.outputs}
         if self.model.startswith("vit"):
             options["image_size"] = self.pixels
         if self.model.startswith("maxvit"):
@@ -99,12 +76,12 @@ class Workload:
 
     def build_dataset(self) -> Dataset[tuple[Tensor, int]]:
         augment = v2.Compose([v2.RandomResizedCrop(self.pixels, antialias=True), v2.RandomHorizontalFlip(), TO_MODEL])
-        return Pictures(self.folder, self.paths, self.labels, augment, self.epoch)
+        return Pictures(self.files, augment)
 
     def build_optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if self.model.startswith(TRANSFORMER_LIKE):
             return torch.optim.AdamW(parameters, lr=3e-4, weight_decay=0.05)
-        return torch.optim.SGD(parameters, lr=0.01, momentum=0.9, weight_decay=1e-4)
+        return torch.optim.SGD(parameters, lr=0.005, momentum=0.9, weight_decay=1e-4)
 
     def loss(self, model: nn.Module, batch: list[Tensor]) -> tuple[Tensor, int]:
         images, labels = batch

@@ -130,6 +130,24 @@ def verify(**given: Any) -> None:
 
 
 @gputune.command()
+@click.option("--once", is_flag=True, help="Print the node as it is now, and exit.")
+@click.option("--stream", is_flag=True, help="Write one JSON object per reading to stdout, until ended.")
+@click.option("--interval", default="1s", show_default=True, metavar="TIME", help="Between two readings.")
+@click.option("--record", metavar="FILE", help="Keep what is read in a new file, for --replay.")
+@click.option("--replay", metavar="FILE", help="Show a recording in this node's place.")
+@click.option("--readonly", is_flag=True, help="Send no signal to any process.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters alone.")
+@click.option("--no-mouse", "mouse", is_flag=True, flag_value=False, default=True, help="Leave the mouse alone.")
+@click.option("--low-bandwidth", is_flag=True, help="Fewer updates, for slow links.")
+@json_option
+def monitor(**given: Any) -> int:
+    """Show the node: GPUs, CPU, memory and processes. Also as text (--once) or JSON (--json FILE|-, --stream)."""
+    from gputune_tui.cli.monitoring import monitor as body
+
+    return body(given)
+
+
+@gputune.command()
 def workloads() -> None:
     """List the built-in workloads."""
     from gputune_tui.cli.listing import workloads as body

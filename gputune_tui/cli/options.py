@@ -16,6 +16,8 @@ from gputune_tui.units import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+LEAST_INTERVAL_S = 0.5
+
 _STUDY_OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("-D", "options", multiple=True, metavar="KEY=VALUE", help="Option of the workload; repeat for more."),
     click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1 or a GPU's UUID. Default: cuda if usable."),
@@ -39,6 +41,18 @@ def study_options(command: F) -> F:
     for option in reversed(_STUDY_OPTIONS):
         command = option(command)
     return command
+
+
+def interval_of(text: str) -> float:
+    """Seconds between two readings of the node.
+
+    Raises:
+        UsageError: no duration, or less than the driver has new values for.
+    """
+    seconds = parse_duration(text)
+    if seconds < LEAST_INTERVAL_S:
+        raise UsageError(f"--interval {text} is too short; take {LEAST_INTERVAL_S} s or more, as the driver has no newer values")
+    return seconds
 
 
 def json_option(command: F) -> F:

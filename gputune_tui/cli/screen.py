@@ -33,7 +33,8 @@ def screen(command: tuple[str, ...] | None, given: dict[str, Any]) -> int:
                 f"there is no command and no built-in workload {name!r}; a workload of your own is named ./{name}.py "
                 "or package.module:Class, and gputune-tui --help lists the commands"
             )
-    config = study_config(command, given) if names or command is not None else None
+    # Without a workload the form asks for one, and begins with the other options as they were given.
+    config = study_config(command, given if names or command is not None else {**given, "workload": ("",)})
     search = Search(given["space"], given["sampler"])
     interval_s = parse_duration(given["interval"])
     if given["low_bandwidth"]:

@@ -10,6 +10,18 @@ DeviceState = Literal["live", "lost", "stale"]
 
 
 @dataclass(frozen=True)
+class MigSnapshot:
+    """One MIG instance: a slice of a GPU with memory of its own."""
+
+    gpu_instance: int | None
+    compute_instance: int | None
+    uuid: str | None
+    name: str | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+
+
+@dataclass(frozen=True)
 class DeviceSnapshot:
     """One GPU. A lost one keeps its slot, UUID and name, and has no values."""
 
@@ -32,6 +44,43 @@ class DeviceSnapshot:
     sm_clock_mhz: int | None
     throttle: tuple[str, ...]
     """Why the clocks are held down under load, in words; idling is no reason."""
+    stale_s: float | None = None
+    """Since it has not answered; None while it does, or where that is not known."""
+    pci_bus: str | None = None
+    slowdown_temperature_c: float | None = None
+    """At which the driver begins to slow the clocks."""
+    memory_is_unified: bool = False
+    """The GPU has no memory of its own: the figures are the machine's, used being what is not available."""
+    memory_util_fraction: float | None = None
+    """Share of the same window in which its memory was read or written."""
+    memory_clock_mhz: int | None = None
+    pstate: int | None = None
+    """0 is the fastest."""
+    pcie_rx_bytes_per_s: float | None = None
+    """To the GPU, over the last two seconds."""
+    pcie_tx_bytes_per_s: float | None = None
+    mig_enabled: bool | None = None
+    mig: tuple[MigSnapshot, ...] = ()
+    ecc_enabled: bool | None = None
+    ecc_uncorrected: int | None = None
+    """Errors since the driver was loaded."""
+    ecc_corrected: int | None = None
+    persistence: bool | None = None
+    compute_mode: str | None = None
+    pcie_generation: int | None = None
+    """This and what follows is read only while somebody looks at it (`SamplerSettings.expanded`)."""
+    pcie_width: int | None = None
+    pcie_max_generation: int | None = None
+    pcie_max_width: int | None = None
+    fan_fraction: float | None = None
+    encoder_fraction: float | None = None
+    decoder_fraction: float | None = None
+    nvlink_links: int | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    """Of all links together."""
+    nvlink_tx_bytes_per_s: float | None = None
+    energy_j: float | None = None
+    """Since the driver was loaded."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +100,19 @@ class ProcessSnapshot:
     """The arguments joined by spaces, control characters and all; empty where it cannot be read."""
     is_trial: bool = False
     """Whether it belongs to a trial of this program."""
+    started: int | None = None
+    """Clock ticks after boot: with the number it tells one process from another."""
+    parent_pid: int | None = None
+    running_s: float | None = None
+    """Since it was started."""
+    kind: str = ""
+    """What it does on the GPU: C computes, G draws, M computes through MPS, joined by +."""
+    sm_fraction: float | None = None
+    """Share of the last two seconds in which its kernels ran; those of all processes do not add up to the GPU's."""
+    gpu_instance: int | None = None
+    """On a GPU that is cut by MIG."""
+    is_foreign: bool = False
+    """The number belongs to another PID namespace (or has just ended): nothing here can be found or signalled by it."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +140,12 @@ class HostSnapshot:
     shm_total_bytes: int | None
     iowait_fraction: float | None
     """Of the machine's CPU time, waiting for disks."""
+    disk_read_bytes_per_s: float | None = None
+    """Of the machine's local disks together; network file systems do not count."""
+    disk_write_bytes_per_s: float | None = None
+    net_rx_bytes_per_s: float | None = None
+    """Of the machine's network cards together, or of all interfaces but the loopback where no card is seen."""
+    net_tx_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +163,10 @@ class NodeSnapshot:
     problem: str | None
     """Why there is no GPU, one sentence with cause and remedy; None when there are GPUs or they are not yet known."""
     simulated: bool = False
+    recorded: bool = False
+    """Played back: `time_s` and all else are of the time of the recording."""
+    process_note: str | None = None
+    """Why the list of processes is not whole, one sentence."""
 
 
 @dataclass(frozen=True)
@@ -106,3 +178,6 @@ class SamplerSettings:
     """A timed block runs: only the cheapest readings; processes stay as they were."""
     gpus: bool = True
     """Whether the driver may be asked at all; off for a while after it ended the process."""
+    expanded: tuple[int, ...] = ()
+    """Indices of the GPUs that somebody looks at closely."""
+    expand_all: bool = False

@@ -14,8 +14,9 @@ from gputune_tui.engine.running import Task
 from gputune_tui.engine.searching import search
 from gputune_tui.engine.study_session import StudySession, open_session
 from gputune_tui.store.places import default_study_path
-from gputune_tui.trial.launcher import Launcher, LocalLauncher
+from gputune_tui.trial.launcher import Launcher
 from gputune_tui.trial.supervisor import become_subreaper
+from gputune_tui.trial.warm_launcher import WarmLauncher
 
 
 class Engine:
@@ -26,7 +27,7 @@ class Engine:
     """
 
     def __init__(self, launcher: Launcher | None = None) -> None:
-        self._launcher = launcher or LocalLauncher()
+        self._launcher = launcher or WarmLauncher()
         self._session: StudySession | None = None
         become_subreaper()
 
@@ -54,7 +55,7 @@ class Engine:
             # It may be the same study, and what it could not write yet belongs to what is read now.
             self._session.flush()
         session = open_session(opened, path.absolute(), self._launcher)
-        self.close()
+        self._close_session()
         self._session = session
         yield session.opening_event()
 
@@ -78,6 +79,10 @@ class Engine:
         yield from session.run(settings, 1, 1, command.launches)
 
     def close(self) -> None:
-        """Close the study."""
+        """Close the study, and end what was prepared for further trials."""
+        self._close_session()
+        self._launcher.close()
+
+    def _close_session(self) -> None:
         if self._session is not None:
             self._session.close()

@@ -13,6 +13,7 @@ from gputune_tui.trial.supervisor import Limits, TrialRun
 
 Task = Generator[EngineEvent | None, None, None]
 """A piece of the engine's work: events as they come, None as a tick on which the caller may close it."""
+TICK_S = 0.1
 
 
 def run_to_end(
@@ -22,6 +23,8 @@ def run_to_end(
 
     Closing the generator stops the trial and returns only when nothing of it is left.
     """
+    while not launcher.is_ready(job, TICK_S):
+        yield None
     run = TrialRun(launcher.launch(job, directory), limits, is_command=bool(job.workload.command))
     progress = Progress(trial_id)
     try:

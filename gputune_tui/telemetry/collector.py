@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from gputune_tui.domain.telemetry import DeviceSnapshot, NodeSnapshot, SamplerSettings
 from gputune_tui.telemetry.sampler_process import SamplerProcess
@@ -24,10 +25,11 @@ EXIT_PATIENCE_S = 1.0
 """Between the end of its output and its exit status."""
 
 
-def sampler_command(simulated_gpus: int | None = None, seed: int = 0) -> tuple[str, ...]:
-    """What starts the sampling process; with a number of GPUs a scripted node takes the place of this one."""
+def sampler_command(simulated_gpus: int | None = None, seed: int = 0, recording: Path | None = None) -> tuple[str, ...]:
+    """What starts the sampling process; a scripted node of so many GPUs, or a recording, takes this one's place."""
     simulate = () if simulated_gpus is None else ("--simulate", str(simulated_gpus), "--seed", str(seed))
-    return (sys.executable, "-m", SAMPLER_MODULE, *simulate)
+    replay = () if recording is None else ("--replay", str(recording.absolute()))
+    return (sys.executable, "-m", SAMPLER_MODULE, *simulate, *replay)
 
 
 class Collector:
@@ -108,6 +110,13 @@ class Collector:
             return self._lose(f"did not answer for {silent_s:.0f} s, as happens when a driver hangs", now)
         return None
 
+    def wait(self, timeout_s: float) -> None:
+        """Until there may be something to poll, at most so long."""
+        if self._process is None:
+            time.sleep(timeout_s)
+        else:
+            self._process.await_output(timeout_s)
+
     def set_interval(self, seconds: float) -> None:
         """Seconds between two snapshots."""
         self._order(replace(self._settings, interval_s=seconds))
@@ -115,6 +124,11 @@ class Collector:
     def set_quiet(self, quiet: bool) -> None:
         """While a timed block runs, only the cheapest readings are taken."""
         self._order(replace(self._settings, quiet=quiet))
+
+    def expand(self, gpus: Sequence[int], all_of_them: bool = False) -> None:
+        """The GPUs, by index, of which everything is to be read."""
+        if (tuple(gpus), all_of_them) != (self._settings.expanded, self._settings.expand_all):
+            self._order(replace(self._settings, expanded=tuple(gpus), expand_all=all_of_them))
 
     def close(self) -> None:
         """End the process; one that is stuck in the kernel is left behind after about a second."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gputune_tui.domain.telemetry import DeviceSnapshot
 from gputune_tui.telemetry.lanes import Lane
-from gputune_tui.telemetry.nvml_reader import DriverFacts, GpuProcess
+from gputune_tui.telemetry.nvml_driver import DriverFacts
+from gputune_tui.telemetry.nvml_processes import GpuProcess
+from gputune_tui.telemetry.nvml_reader import no_values
 
 ANSWER_S = 0.3
 """How long a tick waits for the answers to its own questions; later ones come with the next tick."""
@@ -24,8 +26,8 @@ REOPEN_S = 30.0
 class GpuDevice(Protocol):
     """One GPU, read on one thread."""
 
-    def read(self) -> DeviceSnapshot:
-        """The numbers now."""
+    def read(self, regular: bool, expanded: bool) -> DeviceSnapshot:
+        """The numbers now; `regular` with those of every second tick, `expanded` with what only a close look needs."""
 
     def processes(self) -> tuple[GpuProcess, ...]:
         """Who computes on it."""
@@ -50,6 +52,7 @@ class GpuReading:
     devices: tuple[DeviceSnapshot, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
     problem: str | None = None
+    process_note: str | None = None
 
 
 class _Slot:
@@ -57,15 +60,15 @@ class _Slot:
 
     def __init__(self, device: GpuDevice, index: int, clock: Callable[[], float]) -> None:
         self._device = device
-        self._with_processes = False
+        self._regular = self._expanded = False
         self.lane = Lane(self._work, f"gpu-{index}", clock)
-        self.snapshot = DeviceSnapshot(index, None, None, "stale", None, None, None, None, None, None, None, None, ())
+        self.snapshot = no_values(index, "stale")
         self.processes: tuple[GpuProcess, ...] = ()
 
-    def ask(self, with_processes: bool) -> bool:
+    def ask(self, regular: bool, expanded: bool) -> bool:
         if self.lane.waiting_s() > 0:
             return False
-        self._with_processes = with_processes
+        self._regular, self._expanded = regular, expanded
         return self.lane.ask()
 
     def gather(self) -> None:
@@ -73,7 +76,7 @@ class _Slot:
         late = self.lane.waiting_s() > STALE_S
         answer = self.lane.answer
         if answer is None or late:
-            self.snapshot = _aged(self.snapshot)
+            self.snapshot = _aged(self.snapshot, self.lane.waiting_s())
             return
         snapshot, processes = answer
         # A reading without any answer has no values; the last ones say more.
@@ -81,8 +84,8 @@ class _Slot:
         self.processes = self.processes if processes is None else processes
 
     def _work(self) -> tuple[DeviceSnapshot, tuple[GpuProcess, ...] | None]:
-        with_processes = self._with_processes
-        return self._device.read(), self._device.processes() if with_processes else None
+        regular = self._regular
+        return self._device.read(regular, self._expanded), self._device.processes() if regular else None
 
 
 class GpuWatch:
@@ -96,12 +99,17 @@ class GpuWatch:
         self._facts: DriverFacts | None = None
         self._slots: list[_Slot] = []
 
-    def read(self, with_processes: bool) -> GpuReading:
-        """The GPUs now, within about `ANSWER_S`; without processes these are as they were."""
+    def read(self, regular: bool, expanded: Collection[int] = ()) -> GpuReading:
+        """The GPUs now, within about `ANSWER_S`.
+
+        Args:
+            regular: with the processes and the other numbers of every second tick; else these are as they were.
+            expanded: the GPUs that somebody looks at closely.
+        """
         now = self._clock()
         if not self._slots and not self._open(now):
             return self._unopened()
-        asked = [slot for slot in self._slots if slot.ask(with_processes)]
+        asked = [slot for index, slot in enumerate(self._slots) if slot.ask(regular, index in expanded)]
         for slot in asked:
             slot.lane.wait(now + ANSWER_S - self._clock())
         for slot in self._slots:
@@ -112,6 +120,7 @@ class GpuWatch:
             cuda=self._facts.cuda,
             devices=tuple(slot.snapshot for slot in self._slots),
             processes=tuple(process for slot in self._slots for process in slot.processes),
+            process_note=self._facts.process_note,
         )
 
     def _open(self, now: float) -> bool:
@@ -138,5 +147,7 @@ class GpuWatch:
         return GpuReading(self._facts.driver, self._facts.cuda, problem=self._facts.problem)
 
 
-def _aged(snapshot: DeviceSnapshot) -> DeviceSnapshot:
-    return replace(snapshot, state="stale") if snapshot.state == "live" else snapshot
+def _aged(snapshot: DeviceSnapshot, waiting_s: float = 0.0) -> DeviceSnapshot:
+    if snapshot.state == "lost":
+        return snapshot
+    return replace(snapshot, state="stale", stale_s=float(round(waiting_s)) or None)

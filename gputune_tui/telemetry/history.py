@@ -26,6 +26,11 @@ class History:
         self._series: dict[str, deque[float | None]] = {}
         self._named: dict[str, int] = {}
 
+    @property
+    def ticks(self) -> int:
+        """How many there have been since the beginning."""
+        return self._ticks
+
     def push(self, values: Mapping[str, float | None]) -> None:
         """Add one tick. A name seen for the first time has gaps before it; one that left no value is forgotten."""
         for name in values:

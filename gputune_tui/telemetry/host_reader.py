@@ -14,6 +14,7 @@ import psutil
 
 from gputune_tui.domain.telemetry import HostSnapshot
 from gputune_tui.telemetry.host import cpu_quota, effective_cpus, memory_limit
+from gputune_tui.telemetry.io_reader import IoReader
 
 FRACTION_DIGITS = 4
 LIMITS_PERIOD_S = 10.0
@@ -63,6 +64,15 @@ class CpuRates:
     iowait_fraction: float | None = None
 
 
+@dataclass(frozen=True)
+class MachineMemory:
+    """Of the machine, whatever limit this process has."""
+
+    total_bytes: int
+    available_bytes: int
+    """What could be had without swapping: page cache counts as available."""
+
+
 class HostReader:
     """Keeps the last counters: CPU numbers are differences of two."""
 
@@ -72,7 +82,9 @@ class HostReader:
         cgroup_root: Path = Path("/sys/fs/cgroup"),
         shm: Path = Path("/dev/shm"),
         clock: Callable[[], float] = time.monotonic,
+        sys: Path = Path("/sys"),
     ) -> None:
+        self._io = IoReader(proc, sys)
         self._proc = proc
         self._cgroup_root = cgroup_root
         self._shm = shm
@@ -83,6 +95,10 @@ class HostReader:
 
     def read(self) -> HostSnapshot:
         """The host now; what cannot be read is None."""
+        return self.read_with_memory()[0]
+
+    def read_with_memory(self) -> tuple[HostSnapshot, MachineMemory]:
+        """The host now, and the machine's memory apart from any limit."""
         now = self._clock()
         if self._limits is None or now - self._limits.at_s >= LIMITS_PERIOD_S:
             self._limits = self._read_limits(now)
@@ -96,7 +112,7 @@ class HostReader:
         shm_used, shm_total = self._shared_memory()
         memory = psutil.virtual_memory()
         limit, used = memory_limit(self._proc, self._cgroup_root) if limits.has_memory_limit else (None, None)
-        return HostSnapshot(
+        host = HostSnapshot(
             hostname=printable_text(socket.gethostname()),
             cpu_fraction=self._rates.cpu_fraction,
             per_cpu_fractions=self._rates.per_cpu_fractions,
@@ -109,7 +125,9 @@ class HostReader:
             shm_used_bytes=shm_used,
             shm_total_bytes=shm_total,
             iowait_fraction=self._rates.iowait_fraction,
+            **self._io.read(now),
         )
+        return host, MachineMemory(memory.total, memory.available)
 
     def _read_limits(self, now: float) -> Limits:
         quota = cpu_quota(self._proc, self._cgroup_root)

@@ -40,8 +40,13 @@ _WHY_NO_GPU = {
 }
 
 
-def why_no_gpu(code: int) -> tuple[str, str]:
+def why_no_gpu(code: int, is_wsl: bool = False) -> tuple[str, str]:
     """Cause and remedy of a failed start of NVML. Never asks the library: after a failed start that may crash."""
+    if is_wsl and code in (LIBRARY_NOT_FOUND, DRIVER_NOT_LOADED):
+        return (
+            "this is WSL, and the driver that Windows lends to it was not found",
+            "install NVIDIA's driver in Windows (none in Linux), and see that /usr/lib/wsl/lib is on LD_LIBRARY_PATH",
+        )
     return _WHY_NO_GPU.get(code, (f"the driver failed with NVML error {code}", "see `nvidia-smi` and `dmesg`"))
 
 
@@ -59,3 +64,11 @@ def throttle_words(reasons: int) -> tuple[str, ...]:
     if reasons & _SYNC_BOOST:
         words.append("sync boost")
     return tuple(words)
+
+
+_COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
+
+
+def compute_mode_word(mode: int) -> str | None:
+    """nvmlComputeMode_t in a word; None for one that is not known."""
+    return _COMPUTE_MODES[mode] if 0 <= mode < len(_COMPUTE_MODES) else None

@@ -15,7 +15,8 @@ import psutil
 from gputune_tui.domain.job import JOB_VARIABLE
 from gputune_tui.domain.telemetry import ProcessSnapshot
 from gputune_tui.telemetry.host_reader import FRACTION_DIGITS, printable_text
-from gputune_tui.telemetry.nvml_reader import GpuProcess
+from gputune_tui.telemetry.nvml_processes import GpuProcess
+from gputune_tui.telemetry.proc_stat import CLOCK_TICKS_PER_S, Stat, read_stat
 
 COMMAND_CHARACTERS = 1000
 """Longer command lines are cut: a snapshot is one line of a pipe."""
@@ -23,20 +24,11 @@ KEEPER = b"keeper.py"
 """In the arguments of the process above a trial, which carries the trial's environment and computes nothing."""
 
 
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True)
-class Stat:
-    """What is used of /proc/PID/stat (proc(5))."""
-
-    name: str
-    started: int
-    """Clock ticks after boot; with the number it tells one process from another."""
-    cpu_s: float
-    """User and system time so far."""
-    resident_bytes: int
+FIRST_NAMESPACE = "pid:[4026531836]"
+"""The machine's own PID namespace (PROC_PID_INIT_INO of the kernel); in any other the driver's numbers may be the
+machine's, and then name nobody here, or the wrong one."""
+GPU_FILES = ("/dev/nvidia", "/dev/nvhost", "/dev/nvmap", "/dev/dxg", "/dev/dri")
+"""What a process on a GPU has open."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +39,10 @@ class Details:
     cpu_fraction: float | None = None
     resident_bytes: int | None = None
     command: str = ""
+    started: int | None = None
+    parent_pid: int | None = None
+    running_s: float | None = None
+    is_foreign: bool = False
 
 
 class ProcessReader:
@@ -59,53 +55,47 @@ class ProcessReader:
         self,
         parent_pid: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        namespace: str | None = None,
     ) -> None:
-        """`parent_pid`: the program whose trials are listed, this process's parent by default."""
+        """`parent_pid`: the program whose trials are listed, this process's parent by default; `namespace`: of PIDs,
+        as /proc/self/ns/pid names it."""
+        self._doubts_numbers = (_namespace() if namespace is None else namespace) != FIRST_NAMESPACE
         self._parent_pid = os.getppid() if parent_pid is None else parent_pid
         self._clock = clock
         self._known: dict[int, tuple[Stat, float]] = {}
         self._users: dict[int, str] = {}
+        self._trials: frozenset[int] = frozenset()
 
     def read(self, on_gpus: Iterable[GpuProcess]) -> tuple[ProcessSnapshot, ...]:
         """Rows by GPU as the driver lists them, then the trials' processes that are on none."""
         on_gpus = tuple(on_gpus)
-        trials = self._trial_pids()
+        trials = self._trials = self._trial_pids()
         placed = {process.pid for process in on_gpus}
         others = [pid for pid in trials if pid not in placed]
         details = {pid: self._details(pid) for pid in dict.fromkeys([*(p.pid for p in on_gpus), *others])}
         self._known = {pid: process for pid, process in self._known.items() if pid in details}
-        rows: list[tuple[int, int | None, int | None]]
-        rows = [(process.pid, process.device_index, process.gpu_memory_bytes) for process in on_gpus]
-        rows += [(pid, None, None) for pid in others]
-        return tuple(
-            ProcessSnapshot(
-                pid=pid,
-                device_index=device_index,
-                user=details[pid].user,
-                gpu_memory_bytes=gpu_memory_bytes,
-                cpu_fraction=details[pid].cpu_fraction,
-                resident_bytes=details[pid].resident_bytes,
-                command=details[pid].command,
-                is_trial=pid in trials,
-            )
-            for pid, device_index, gpu_memory_bytes in rows
-        )
+        on_none = [GpuProcess(pid, NO_DEVICE, None, "") for pid in others]
+        return tuple(_row(process, details[process.pid], process.pid in trials) for process in (*on_gpus, *on_none))
 
     def _details(self, pid: int) -> Details:
         folder = f"/proc/{pid}"
         try:
-            stat, now = _read_stat(folder), self._clock()
+            stat, now = read_stat(folder), self._clock()
             user = self._user(os.stat(folder).st_uid)
         except (OSError, ValueError, IndexError):
             # Gone, or a number of another namespace that means nothing here.
             self._known.pop(pid, None)
-            return Details()
+            return Details(is_foreign=True)
+        if self._doubts_numbers and pid not in self._trials and not _holds_gpu(folder):
+            return Details(is_foreign=True)
         before = self._known.get(pid)
         self._known[pid] = (stat, now)
         cpu_fraction = None
         if before is not None and before[0].started == stat.started and now > before[1]:
             cpu_fraction = round(max(0.0, stat.cpu_s - before[0].cpu_s) / (now - before[1]), FRACTION_DIGITS)
-        return Details(user, cpu_fraction, stat.resident_bytes, _command(folder, stat.name))
+        running_s = round(max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - stat.started / CLOCK_TICKS_PER_S), 1)
+        command = _command(folder, stat.name)
+        return Details(user, cpu_fraction, stat.resident_bytes, command, stat.started, stat.parent_pid, running_s)
 
     def _user(self, uid: int) -> str:
         if uid not in self._users:
@@ -126,6 +116,51 @@ class ProcessReader:
                 if b"\0" + marker in environment and KEEPER not in (folder / "cmdline").read_bytes():
                     found.add(pid)
         return frozenset(found)
+
+
+NO_DEVICE = -1
+"""Stands for the GPU of a process that is on none."""
+
+
+def _row(process: GpuProcess, details: Details, is_trial: bool) -> ProcessSnapshot:
+    is_on_gpu = process.device_index != NO_DEVICE
+    return ProcessSnapshot(
+        pid=process.pid,
+        device_index=process.device_index if is_on_gpu else None,
+        user=details.user,
+        gpu_memory_bytes=process.gpu_memory_bytes,
+        cpu_fraction=details.cpu_fraction,
+        resident_bytes=details.resident_bytes,
+        command=details.command,
+        is_trial=is_trial,
+        started=details.started,
+        parent_pid=details.parent_pid,
+        running_s=details.running_s,
+        kind=process.kind,
+        sm_fraction=process.sm_fraction,
+        gpu_instance=process.gpu_instance,
+        is_foreign=details.is_foreign,
+    )
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _holds_gpu(folder: str) -> bool:
+    """Whether it has a GPU's files open; true as well where its files cannot be seen: it is then another user's."""
+    try:
+        numbers = os.listdir(f"{folder}/fd")
+    except OSError:
+        return True
+    for number in numbers:
+        with contextlib.suppress(OSError):
+            if os.readlink(f"{folder}/fd/{number}").startswith(GPU_FILES):
+                return True
+    return False
 
 
 def _descendants(root: int) -> Sequence[int]:
@@ -160,20 +195,6 @@ def _children(pid: int) -> Sequence[int] | None:
         except OSError:
             continue
     return found
-
-
-def _read_stat(folder: str) -> Stat:
-    """Raises OSError where it cannot be read, ValueError or IndexError where it is something else."""
-    with open(f"{folder}/stat", "rb") as file:
-        head, _, tail = file.read().rpartition(b")")
-    # The name may hold spaces and brackets; fields are counted from its last bracket on, the state being the third.
-    fields = tail.split()
-    return Stat(
-        name=head.partition(b"(")[2].decode("utf-8", "replace"),
-        started=int(fields[19]),
-        cpu_s=(int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S,
-        resident_bytes=int(fields[21]) * PAGE_BYTES,
-    )
 
 
 def _command(folder: str, name: str) -> str:

@@ -9,11 +9,13 @@ import select
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
-from gputune_tui.domain.plain import from_plain, to_plain
+from gputune_tui.domain.plain import from_plain
 from gputune_tui.domain.telemetry import NodeSnapshot, SamplerSettings
 from gputune_tui.errors import ProtocolError
 from gputune_tui.telemetry.backend import Backend
+from gputune_tui.telemetry.wire import encode
 
 FIRST_PAUSE_S = 0.25
 """Between the first two snapshots: rates need two readings, and nobody wants to wait for them."""
@@ -58,7 +60,7 @@ def write_snapshot(fd: int, snapshot: NodeSnapshot) -> None:
     Raises:
         OSError: nobody reads any more.
     """
-    line = memoryview(json.dumps(to_plain(snapshot), separators=(",", ":")).encode() + b"\n")
+    line = memoryview(encode(snapshot))
     while line:
         line = line[os.write(fd, line) :]
 
@@ -70,7 +72,7 @@ def sample(backend: Backend, orders: Orders, out_fd: int) -> None:
     while not orders.ended and os.getppid() == parent:
         begin_s = time.monotonic()
         settings = orders.settings
-        write_snapshot(out_fd, backend.read(settings.quiet, settings.gpus))
+        write_snapshot(out_fd, backend.read(settings))
         while True:
             interval_s = max(MIN_INTERVAL_S, orders.settings.interval_s)
             if not orders.wait(begin_s + min(pause_s, interval_s)):
@@ -83,12 +85,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m gputune_tui.telemetry.sampler", description=__doc__)
     parser.add_argument("--simulate", type=int, metavar="GPUS", help="a scripted node with this many GPUs")
     parser.add_argument("--seed", type=int, default=0, help="of the scripted node")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="play back a recording")
     options = parser.parse_args(arguments)
     orders = Orders(sys.stdin.fileno(), SamplerSettings())
     status = 0
     try:
         orders.wait(time.monotonic())
-        sample(_backend(options.simulate, options.seed), orders, sys.stdout.fileno())
+        sample(_backend(options.simulate, options.seed, options.replay), orders, sys.stdout.fileno())
     except OSError:
         pass  # nobody reads any more
     except KeyboardInterrupt:
@@ -96,7 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os._exit(status)
 
 
-def _backend(simulated_gpus: int | None, seed: int) -> Backend:
+def _backend(simulated_gpus: int | None, seed: int, recording: Path | None) -> Backend:
+    if recording is not None:
+        from gputune_tui.telemetry.replay import ReplayedNode
+
+        return ReplayedNode(recording)
     if simulated_gpus is not None:
         from gputune_tui.telemetry.simulated import SimulatedNode
 

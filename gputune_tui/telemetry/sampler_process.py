@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from gputune_tui.domain.plain import from_plain, to_plain
+from gputune_tui.domain.plain import to_plain
 from gputune_tui.domain.telemetry import NodeSnapshot, SamplerSettings
 from gputune_tui.errors import ProtocolError
+from gputune_tui.telemetry.wire import decode
 
 READ_BYTES = 1 << 16
 MAX_READ_BYTES = 1 << 20
@@ -74,10 +76,14 @@ class SamplerProcess:
             self.bad_lines += 1
         for line in reversed(lines):
             try:
-                return from_plain(NodeSnapshot, json.loads(line)), ended
-            except (ValueError, ProtocolError, RecursionError):
+                return decode(line), ended
+            except ProtocolError:
                 self.bad_lines += 1
         return None, ended
+
+    def await_output(self, timeout_s: float) -> None:
+        """Until it wrote something or ended, at most so long."""
+        select.select([self._stdout], [], [], timeout_s)
 
     def has_exited(self) -> bool:
         """Whether it is gone, and reaped."""

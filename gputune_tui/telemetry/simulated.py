@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
-from gputune_tui.domain.telemetry import DeviceSnapshot, HostSnapshot, NodeSnapshot, ProcessSnapshot
+from gputune_tui.domain.telemetry import DeviceSnapshot, HostSnapshot, NodeSnapshot, ProcessSnapshot, SamplerSettings
 
 GIB = 1 << 30
 START_S = 1_767_225_600.0
@@ -28,10 +28,10 @@ class SimulatedNode:
         self._clock = clock
         self._begin_s = clock()
 
-    def read(self, quiet: bool, gpus: bool = True) -> NodeSnapshot:
-        """The node now; what costs nothing is not left out for quiet."""
+    def read(self, order: SamplerSettings) -> NodeSnapshot:
+        """The node now; what costs nothing is not left out."""
         snapshot = self.at(self._clock() - self._begin_s)
-        return snapshot if gpus else NodeSnapshot(snapshot.time_s, snapshot.host, None, None, (), (), None, True)
+        return snapshot if order.gpus else NodeSnapshot(snapshot.time_s, snapshot.host, None, None, (), (), None, True)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -68,6 +68,29 @@ class SimulatedNode:
             temperature_c=float(round(38 + 34 * util + 2 * self._wave("warmth", index, t_s, 90.0))),
             sm_clock_mhz=1755 if capped else 1980,
             throttle=("power cap",) if capped else (),
+            pci_bus=f"00000000:{16 + index:02X}:00.0",
+            slowdown_temperature_c=87.0,
+            memory_util_fraction=round(0.6 * util, 2),
+            memory_clock_mhz=2619,
+            pstate=0,
+            pcie_rx_bytes_per_s=round(9e8 * util),
+            pcie_tx_bytes_per_s=round(2e8 * util),
+            mig_enabled=False,
+            ecc_enabled=True,
+            ecc_uncorrected=0,
+            ecc_corrected=0,
+            persistence=True,
+            compute_mode="default",
+            pcie_generation=5,
+            pcie_width=16,
+            pcie_max_generation=5,
+            pcie_max_width=16,
+            encoder_fraction=0.0,
+            decoder_fraction=0.0,
+            nvlink_links=18,
+            nvlink_rx_bytes_per_s=round(4e9 * util),
+            nvlink_tx_bytes_per_s=round(4e9 * util),
+            energy_j=round(POWER_LIMIT_W * 0.8 * t_s, 1),
         )
 
     def _process(self, index: int, t_s: float) -> ProcessSnapshot:
@@ -81,6 +104,11 @@ class SimulatedNode:
             resident_bytes=int((5.5 if is_trial else 2.5) * GIB),
             command="python train.py" if is_trial else "python -m serve --model small",
             is_trial=is_trial,
+            started=1000 + index,
+            parent_pid=1,
+            running_s=float(60 * (index + 1) + int(t_s)),
+            kind="C",
+            sm_fraction=round(self._load(index, t_s), 2),
         )
 
     def _host(self, t_s: float) -> HostSnapshot:
@@ -101,6 +129,10 @@ class SimulatedNode:
             shm_used_bytes=int((6 + 2 * self._wave("shm", 0, t_s, 30.0)) * GIB),
             shm_total_bytes=64 * GIB,
             iowait_fraction=round(0.02 + 0.02 * self._wave("disk", 0, t_s, 13.0), 3),
+            disk_read_bytes_per_s=round(4e8 + 2e8 * self._wave("disk", 0, t_s, 13.0)),
+            disk_write_bytes_per_s=round(2e6 + 1e6 * self._wave("disk", 1, t_s, 17.0)),
+            net_rx_bytes_per_s=round(1.2e6 + 3e5 * self._wave("net", 0, t_s, 9.0)),
+            net_tx_bytes_per_s=round(3e5 + 1e5 * self._wave("net", 1, t_s, 9.0)),
         )
 
     def _trains(self, index: int) -> bool:

@@ -1,4 +1,8 @@
-"""First lines of a trial process under any interpreter: makes this package importable without touching sys.path."""
+"""First lines of a trial process under any interpreter: makes this package importable without touching sys.path.
+
+With `--host` it is the warm host instead. That begins in this file too, since the file is `__main__` in every process
+that is forked from it, which a loader worker started by spawn imports again.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,10 @@ def install() -> None:
 
 if __name__ == "__main__":
     install()
+    if sys.argv[1:2] == ["--host"]:
+        from gputune_tui.trainer.host import main as serve
+
+        serve(sys.argv[2:])
     from gputune_tui.trainer.main import main
 
     main()

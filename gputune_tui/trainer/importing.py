@@ -13,6 +13,7 @@ import sys
 import types
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gputune_tui.domain.builtin import builtin_path
 from gputune_tui.domain.study import names_file, split_name
@@ -56,6 +57,14 @@ def import_workload(name: str) -> tuple[types.ModuleType, str | None]:
     return _import_module(target, name), class_name
 
 
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Compiles the file each time: its cached bytecode tells an edit apart by the second and the size alone."""
+
+    def path_stats(self, path: Any) -> Any:
+        """What the cache is checked against; an error makes Python do without it."""
+        raise OSError("no cached bytecode")
+
+
 def is_builtin(name: str) -> bool:
     """True for the name of a built-in workload."""
     return builtin_path(split_name(name)[0]) is not None
@@ -69,7 +78,7 @@ def _import_file(path: Path, name: str) -> types.ModuleType:
     # At the end, so that a helper named like a standard or installed module does not take its place.
     sys.path.extend(str(folder) for folder in dict.fromkeys((path.parent, root)) if str(folder) not in sys.path)
     os.environ[FILE_VARIABLE] = str(path)
-    spec = importlib.util.spec_from_file_location(module_name, path)
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=_SourceLoader(module_name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -108,7 +117,8 @@ class _WorkloadFinder(importlib.abc.MetaPathFinder):
         self, fullname: str, _path: Sequence[str] | None, _target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname == self._module_name:
-            return importlib.util.spec_from_file_location(fullname, self._path)
+            loader = _SourceLoader(fullname, str(self._path))
+            return importlib.util.spec_from_file_location(fullname, self._path, loader=loader)
         if fullname != PACKAGE_NAME:
             return None
         spec = importlib.machinery.ModuleSpec(fullname, None, is_package=True)
@@ -181,22 +191,33 @@ def content_hash(module: types.ModuleType) -> str:
     main = Path(module.__file__ or "").resolve()
     root = _package_root(main)
     sources: dict[str, bytes] = {}
+    folders: dict[str, str] = {}
     for loaded in list(sys.modules.values()):
         file = getattr(loaded, "__file__", None)
         # torch's pseudo-modules carry relative names such as "_ops.py", which are no files of the user's folder.
-        if not isinstance(file, str) or not file.endswith(".py") or not Path(file).is_absolute():
+        if not isinstance(file, str) or not file.endswith(".py") or not os.path.isabs(file):
             continue
-        path = Path(file).resolve()
-        installed = "site-packages" in path.parts or "dist-packages" in path.parts
-        if path == main or (root in path.parents and not installed and _is_users(loaded, path)):
-            sources[path.relative_to(root).as_posix()] = path.read_bytes()
+        folder = os.path.dirname(file)
+        if folder not in folders:
+            # Thousands of modules lie in hundreds of folders: resolving each file would take a third of a second.
+            folders[folder] = os.path.realpath(folder)
+        path = os.path.join(folders[folder], os.path.basename(file))
+        if os.path.islink(path):
+            path = os.path.realpath(path)
+        if path == str(main) or (_is_below(path, str(root)) and _is_users(loaded, path)):
+            sources[Path(path).relative_to(root).as_posix()] = Path(path).read_bytes()
     digest = hashlib.sha256()
     for relative, source in sorted(sources.items()):
         digest.update(os.fsencode(relative) + b"\0" + hashlib.sha256(source).digest())
     return digest.hexdigest()
 
 
-def _is_users(loaded: types.ModuleType, path: Path) -> bool:
-    """False for our own package and the standard library, which may lie under the same folder as a workload."""
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _is_users(loaded: types.ModuleType, path: str) -> bool:
+    """False for our own package, installed ones and the standard library, which may lie under the same folder."""
     top = loaded.__name__.partition(".")[0]
-    return top != "gputune_tui" and top not in sys.stdlib_module_names
+    installed = {"site-packages", "dist-packages"} & set(path.split(os.sep))
+    return not installed and top != "gputune_tui" and top not in sys.stdlib_module_names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import traceback
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from gputune_tui.trainer.checkpointing import apply_checkpointing
 from gputune_tui.trainer.device import CudaDevice, Device, open_device
 from gputune_tui.trainer.events import EventSink, Orders
 from gputune_tui.trainer.guard import Guard
+from gputune_tui.trainer.libraries import load_libraries
 from gputune_tui.trainer.loader import Batches, build_batches
 from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch
 from gputune_tui.trainer.meter import Meter
@@ -63,8 +63,7 @@ def run_trial(job: Job, events: EventSink) -> None:
         torch.set_flush_denormal(settings.flush_denormal)
     seed_everything(job.seed)
     events.phase("import")
-    # The first optimizer imports this, about 150 MiB: it belongs to the process, not to the model.
-    importlib.import_module("torch._dynamo")
+    load_libraries()
     workload = load_workload(job.workload)
     try:
         _measure(job, settings, workload, device, events)

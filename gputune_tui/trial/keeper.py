@@ -1,9 +1,10 @@
-"""The keeper: starts one trial, owns every process under it, and ends them all when told or left alone.
+"""The keeper: owns one trial and every process under it, and ends them all when told or left alone.
 
-Run as a script (`python -I -S keeper.py ORDERS_FD STATUS_FD LOG_PATH LOG_CAP_BYTES -- COMMAND ...`); standard library
-only, so that it starts in about 20 ms. It is a process of its own because no handler survives SIGKILL: when its parent
-dies, the pipe ORDERS_FD closes and the keeper kills the tree. It is the subreaper, so that processes which moved into
-sessions of their own, or lost their parent, are still found under it.
+Run as a script (`python -I -S keeper.py ORDERS_FD STATUS_FD LOG_PATH LOG_CAP_BYTES -- COMMAND ...`, or at the end
+`--adopt PID OUTPUT_FD` where the process has forked its trial before it became the keeper); standard library only, so
+that it starts in about 20 ms. It is a process of its own because no handler survives SIGKILL: when its parent dies, the
+pipe ORDERS_FD closes and the keeper kills the tree. It is the subreaper, so that processes which moved into sessions of
+their own, or lost their parent, are still found under it.
 
 Orders (lines on ORDERS_FD): `stop SECONDS`: TERM to the trial's process group, KILL to the tree after that grace.
 Status (JSON lines on STATUS_FD): `{"pid": n}`, `{"exit": wait status}`, at last `{"gone": [pids that would not die]}`.
@@ -20,6 +21,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -27,6 +29,7 @@ READ_BYTES = 1 << 16
 KILL_PATIENCE_S = 10.0
 """How long to wait for killed processes to vanish; only a task in an uninterruptible call takes longer."""
 SWEEP_LIMIT = 4096
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def prctl(option: int, value: int) -> None:
@@ -96,6 +99,43 @@ class CappedLog:
                 data = data[os.write(self._fd, data) :]
 
 
+def become_trial(keeper_pid: int, output_fd: int) -> None:
+    """In the forked child: a process group of its own, empty input, output to the pipe, default signals.
+
+    The child dies with its keeper: the keeper's only thread is the one that forks, and lives as long as the keeper.
+    """
+    os.setpgid(0, 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper_pid:
+        os._exit(127)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (output_fd, 1), (output_fd, 2)):
+        os.dup2(source, target)
+    os.close(null)
+    signal.set_wakeup_fd(-1)
+    for number in (*ENDING_SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+
+
+def fork_trial(body: Callable[[int], object]) -> tuple[int, int]:
+    """Fork a child that runs `body(read end of its output)` and ends; returns its pid and that read end."""
+    keeper_pid = os.getpid()
+    log_read, log_write = os.pipe2(os.O_CLOEXEC)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become_trial(keeper_pid, log_write)
+            body(log_read)
+        finally:
+            os._exit(127)
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
+    os.close(log_write)
+    return pid, log_read
+
+
 class Keeper:
     """Starts the command, pumps its output, obeys orders, and leaves nothing running."""
 
@@ -107,16 +147,17 @@ class Keeper:
         self._seen_pids: set[int] = set()
         self._orders = b""
 
-    def run(self, command: list[str]) -> None:
+    def run(self, start: Callable[[], tuple[int, int]]) -> None:
+        """Keep the trial that `start` starts or knows of; it gives its pid and the pipe with its output."""
         prctl(PR_SET_CHILD_SUBREAPER, 1)
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            signal.signal(getattr(signal, name), lambda *_: self._hasten())
-        log_read, log_write = os.pipe2(os.O_CLOEXEC)
-        self._pid = self._start(command, log_write)
-        os.close(log_write)
+        for number in ENDING_SIGNALS:
+            signal.signal(number, lambda *_: self._hasten())
+        self._pid, log_read = start()
+        # Blocked since before the fork: a signal in between would be taken by the handler that the child replaces.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
         self._seen_pids.add(self._pid)
         self._report({"pid": self._pid})
         readers = [self._orders_fd, log_read, wake_read]
@@ -142,30 +183,6 @@ class Keeper:
         self._log.close()
         self._sweep_shared_memory()
         self._report({"gone": left})
-
-    def _start(self, command: list[str], log_fd: int) -> int:
-        pid = os.fork()
-        if pid:
-            with contextlib.suppress(OSError):
-                os.setpgid(pid, pid)
-            return pid
-        try:
-            os.setpgid(0, 0)
-            # The keeper's main thread is the one that forks and lives as long as the keeper.
-            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            null = os.open(os.devnull, os.O_RDONLY)
-            for source, target in ((null, 0), (log_fd, 1), (log_fd, 2)):
-                os.dup2(source, target)
-            for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD", "SIGPIPE"):
-                signal.signal(getattr(signal, name), signal.SIG_DFL)
-            signal.set_wakeup_fd(-1)
-            os.set_inheritable(self._orders_fd, False)
-            os.set_inheritable(self._status_fd, False)
-            os.execvp(command[0], command)
-        except OSError as error:
-            os.write(2, f"cannot start {command[0]}: {error.strerror}\n".encode())
-        finally:
-            os._exit(127)
 
     def _hasten(self) -> None:
         """A signal to the keeper itself ends the trial: it has no other purpose."""
@@ -237,10 +254,27 @@ class Keeper:
             os.write(self._status_fd, json.dumps(status).encode() + b"\n")
 
 
+def execute(command: list[str]) -> None:
+    """Become the command; returns only where that cannot be, which the output then says."""
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        os.write(2, f"cannot start {command[0]}: {error.strerror}\n".encode())
+
+
 def main(arguments: list[str]) -> None:
-    orders_fd, status_fd, log_path, log_cap = arguments[:4]
+    """Keep one trial until nothing of it is left."""
+    orders_fd, status_fd, log_path, log_cap, how, *rest = arguments
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    Keeper(int(orders_fd), int(status_fd), CappedLog(log_path, int(log_cap))).run(arguments[5:])
+    for fd in (orders_fd, status_fd):
+        os.set_inheritable(int(fd), False)
+    keeper = Keeper(int(orders_fd), int(status_fd), CappedLog(log_path, int(log_cap)))
+    if how == "--adopt":
+        pid, output_fd = map(int, rest)
+        os.set_inheritable(output_fd, False)
+        keeper.run(lambda: (pid, output_fd))
+    else:
+        keeper.run(lambda: fork_trial(lambda _: execute(rest)))
 
 
 if __name__ == "__main__":

@@ -24,16 +24,36 @@ BOOTSTRAP = Path(__file__).parent.parent / "trainer" / "bootstrap.py"
 SCRIPT_HOOKS = Path(__file__).parent.parent / "trainer" / "startup"
 
 
+class KeeperProcess(Protocol):
+    """The process that owns a trial."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    def kill(self) -> None:
+        """SIGKILL to it."""
+
+    def wait(self, timeout: float | None = None) -> object:
+        """Wait until it is gone.
+
+        Raises:
+            subprocess.TimeoutExpired: it is still there after `timeout` seconds.
+        """
+
+
 @dataclass
 class TrialProcess:
     """The open ends of a launched trial; the supervisor reads and closes them."""
 
-    keeper: subprocess.Popen[bytes]
+    keeper: KeeperProcess
     events_fd: int
     status_fd: int
     orders_fd: int
     control_fd: int | None
     log: Path
+    notes: tuple[str, ...] = ()
+    """What is to be known about how it was started."""
 
     def stop(self, grace_s: float) -> None:
         """TERM to the trial's group now, KILL to its whole tree after the grace."""
@@ -51,8 +71,14 @@ class TrialProcess:
 class Launcher(Protocol):
     """Anything that starts trials."""
 
+    def is_ready(self, job: Job, timeout_s: float) -> bool:
+        """Prepare to start `job` and wait up to `timeout_s`; True when `launch` will not have to wait."""
+
     def launch(self, job: Job, directory: Path) -> TrialProcess:
         """Start `job`; its files go to `directory`."""
+
+    def close(self) -> None:
+        """End what was prepared; trials that run are not touched."""
 
 
 class LocalLauncher:
@@ -61,6 +87,13 @@ class LocalLauncher:
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = environment
 
+    def is_ready(self, job: Job, timeout_s: float) -> bool:
+        """There is nothing to prepare."""
+        return True
+
+    def close(self) -> None:
+        """Nothing was prepared."""
+
     def launch(self, job: Job, directory: Path) -> TrialProcess:
         """Start `job`; its settings file and its log go to `directory`.
 
@@ -68,14 +101,7 @@ class LocalLauncher:
             StoreWriteError: the directory cannot be written.
             EnvironmentProblem: no process could be started.
         """
-        job_path, log = directory / "job.json", directory / "log.txt"
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            job_path.write_text(json.dumps(to_plain(job), indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise StoreWriteError(
-                f"cannot write {job_path}: {error.strerror}; free some space or choose another --study"
-            ) from error
+        job_path, log = write_job(job, directory)
         pipes = Pipes(paced=job.paced)
         try:
             keeper = subprocess.Popen(
@@ -90,12 +116,24 @@ class LocalLauncher:
         except OSError as error:
             pipes.close()
             raise EnvironmentProblem(f"cannot start a trial process: {error.strerror}; see ulimit -u and -n") from error
-        for fd in pipes.childs_ends():
-            os.close(fd)
-        os.set_blocking(pipes.events[0], False)
-        os.set_blocking(pipes.status[0], False)
-        control = pipes.control[1] if pipes.control else None
-        return TrialProcess(keeper, pipes.events[0], pipes.status[0], pipes.orders[1], control, log)
+        return pipes.into_process(keeper, log)
+
+
+def write_job(job: Job, directory: Path) -> tuple[Path, Path]:
+    """Write the settings file of a trial; returns its path and the one of the log.
+
+    Raises:
+        StoreWriteError: the directory cannot be written.
+    """
+    job_path = directory / "job.json"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        job_path.write_text(json.dumps(to_plain(job), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StoreWriteError(
+            f"cannot write {job_path}: {error.strerror}; free some space or choose another --study"
+        ) from error
+    return job_path, directory / "log.txt"
 
 
 class Pipes:
@@ -111,6 +149,15 @@ class Pipes:
         """The ends that belong to the keeper and the trial."""
         ends = (self.events[1], self.status[1], self.orders[0])
         return (*ends, self.control[0]) if self.control else ends
+
+    def into_process(self, keeper: KeeperProcess, log: Path, notes: tuple[str, ...] = ()) -> TrialProcess:
+        """Close the ends that the keeper has taken over and hand out the others."""
+        for fd in self.childs_ends():
+            os.close(fd)
+        os.set_blocking(self.events[0], False)
+        os.set_blocking(self.status[0], False)
+        control = self.control[1] if self.control else None
+        return TrialProcess(keeper, self.events[0], self.status[0], self.orders[1], control, log, notes)
 
     def close(self) -> None:
         """Close both ends of all."""
@@ -154,12 +201,19 @@ def placeholders(command: Sequence[str], names: Sequence[str]) -> set[str]:
 
 def trial_environment(job: Job, job_path: Path, pipes: Pipes, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a trial: the user's own, plus where its orders are and how devices are counted."""
-    env = dict(os.environ if base is None else base)
+    env = process_environment(job, base)
     env[JOB_VARIABLE] = str(job_path.absolute())
     env[EVENTS_VARIABLE] = str(pipes.events[1])
-    env.pop(CONTROL_VARIABLE, None)
     if pipes.control:
         env[CONTROL_VARIABLE] = str(pipes.control[0])
+    return env
+
+
+def process_environment(job: Job, base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The part of a trial's environment that libraries read when they are imported; the same for like jobs."""
+    env = dict(os.environ if base is None else base)
+    for name in (JOB_VARIABLE, EVENTS_VARIABLE, CONTROL_VARIABLE):
+        env.pop(name, None)
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if job.device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = ""

@@ -146,6 +146,7 @@ class TrialRun:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.seen = Observations()
+        self.seen.notes += process.notes
         self.finished = False
         self.state = TrialState.RUNNING
         self.failure: Failure | None = None

@@ -18,6 +18,7 @@ from gputune_tui.engine.commands import Search, StudyConfig
 from gputune_tui.telemetry.collector import Collector
 from gputune_tui.tui.actions import ACTIONS
 from gputune_tui.tui.bridge import Bridge
+from gputune_tui.tui.driver import AsciiDriver, PatientDriver
 from gputune_tui.tui.glyphs import ASCII, UNICODE
 from gputune_tui.tui.screens.main_screen import MainScreen
 from gputune_tui.tui.terminal import Look, end_on_signals, is_gone, look
@@ -46,7 +47,8 @@ class GputuneApp(App[int]):
 
     def __init__(self, bridge: Bridge, config: StudyConfig | None, search: Search, appearance: Look) -> None:
         # Without colours textual sends greys in true colour unless told so at its start.
-        super().__init__(ansi_color=appearance.ansi)
+        driver = AsciiDriver if appearance.ascii else PatientDriver
+        super().__init__(driver_class=driver, ansi_color=appearance.ansi)
         if appearance.ansi:
             self.theme = "ansi-dark"
         self.animation_level = "none"
@@ -64,6 +66,11 @@ class GputuneApp(App[int]):
     def is_busy(self) -> bool:
         """Whether something ran at the end."""
         return self._main.tune.state.task is not None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the terminal did not take the last of the output."""
+        return isinstance(self._driver, PatientDriver) and self._driver.stuck
 
     def get_default_screen(self) -> Screen[None]:
         """The screen to begin with."""
@@ -95,6 +102,9 @@ class GputuneApp(App[int]):
     def _look_for_terminal(self) -> None:
         if is_gone():
             self._end(HANGUP_CODE)
+        if isinstance(self._driver, PatientDriver) and self._driver.missed:
+            self._driver.missed = False
+            self.refresh()
 
 
 def run_screen(config: StudyConfig | None, search: Search, options: ScreenOptions) -> int:
@@ -112,9 +122,12 @@ def run_screen(config: StudyConfig | None, search: Search, options: ScreenOption
     try:
         app.run(mouse=options.mouse)
     finally:
-        if app.is_busy:
+        if app.is_busy and not app.is_stuck:
             _tell("ending what runs")
         bridge.close()
+        if app.is_stuck:
+            # The thread that writes holds the lock which the interpreter would take at its end.
+            os._exit(app.return_code or 0)
     study = app.study_path
     if study is not None:
         _tell(f"results are kept in {study}")

@@ -85,6 +85,10 @@ TICK_S = 0.5
 """The screen changes at most this often of itself: twice a second is what a timed block may be disturbed by."""
 
 
+MOST_EMPTY_READS = 50
+"""Between two ticks; a long line comes in several parts, each of them a read without an event."""
+
+
 class Bridge:
     """Owns both clients. While a block is timed what the engine says is only noted, and told with the next tick."""
 
@@ -96,6 +100,7 @@ class Bridge:
         self._watched: int | None = None
         self._noted: list[EngineEvent] = []
         self._opened: Open | None = None
+        self._empty_reads = 0
         self.quiet = False
         """Whether a block is timed; set by the listener."""
 
@@ -125,8 +130,10 @@ class Bridge:
     def tick(self) -> None:
         """Called every `TICK_S` by the listener."""
         # Not only when there is something to read: this also sends what a full socket held back.
+        self._empty_reads = 0
         self._readable()
         self._tell()
+        self._watch()
         snapshot = self._sampler.poll()
         if self._listener is not None:
             self._listener.post_message(NodeSeen(snapshot, self._sampler.age_s, self._sampler.problem))
@@ -143,13 +150,19 @@ class Bridge:
         except EnvironmentProblem as error:
             self._noted.append(Problem(str(error)))
             return
-        if self._loop is not None:
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._loop is not None and self._watched is None and self._engine.alive:
             self._watched = self._engine.fileno()
             self._loop.add_reader(self._watched, self._readable)
 
     def _readable(self) -> None:
-        self._noted += self._engine.poll()
-        if not self._engine.alive:
+        events = self._engine.poll()
+        self._noted += events
+        self._empty_reads = 0 if events else self._empty_reads + 1
+        # A socket whose other end has closed stays readable until the engine's exit status is known.
+        if not self._engine.alive or self._empty_reads > MOST_EMPTY_READS:
             self._unwatch()
         if not self.quiet:
             self._tell()

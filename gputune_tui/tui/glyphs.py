@@ -22,6 +22,10 @@ class Glyphs:
     interval: tuple[str, str, str, str]
     """Left end, line, right end, centre."""
     missing: str = " "
+    braille: bool = False
+    """Whether graphs of several rows may use braille."""
+    ticks: tuple[str, str] = ("[", "]")
+    """Where a trial started and ended, on graphs."""
 
     def bar(self, fraction: float | None, width: int, mark: float | None = None) -> str:
         """A bar of `width` columns, its ends included; with `mark` a sign at that fraction. Unknown is empty."""
@@ -75,5 +79,5 @@ def _within(fraction: float) -> float:
     return min(1.0, max(0.0, fraction))
 
 
-UNICODE = Glyphs("▏▎▍▌▋▊▉█", "▁▂▃▄▅▆▇█", ("▕", "▏"), "┊", "▸", ("├", "─", "┤", "●"))
+UNICODE = Glyphs("▏▎▍▌▋▊▉█", "▁▂▃▄▅▆▇█", ("▕", "▏"), "┊", "▸", ("├", "─", "┤", "●"), braille=True, ticks=("╟", "╢"))
 ASCII = Glyphs("#", ".:-=+*#", ("[", "]"), "|", ">", ("|", "-", "|", "o"))

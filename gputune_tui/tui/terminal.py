@@ -35,14 +35,19 @@ def look(environment: Mapping[str, str], ascii_only: bool) -> Look:
     Raises:
         EnvironmentProblem: there is no terminal, or one that cannot place a cursor.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise EnvironmentProblem(f"the screen needs a terminal, and standard input or output is none; {HEADLESS}")
+    # Keys come from the first, the size from the second, and textual draws on the third.
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
+        if not stream.isatty():
+            raise EnvironmentProblem(f"the screen needs a terminal, and standard {name} is none; {HEADLESS}")
     term = environment.get("TERM", "")
     if term in ("", "dumb", "unknown"):
         raise EnvironmentProblem(f"TERM={term or '(not set)'} cannot place a cursor; {HEADLESS}")
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    # In these locales Python turns to UTF-8 by itself, whatever the terminal can show.
+    ascii_locale = sys.flags.utf8_mode and (environment.get("LC_ALL") or environment.get("LANG")) in ("C", "POSIX")
     plain = bool(environment.get("NO_COLOR"))
-    return Look(ansi=plain or term in SIXTEEN_COLOURS, ascii=ascii_only or encoding != "utf8" or term == "linux")
+    draws_ascii = ascii_only or encoding != "utf8" or bool(ascii_locale) or term == "linux"
+    return Look(ansi=plain or term in SIXTEEN_COLOURS, ascii=draws_ascii)
 
 
 def end_on_signals(loop: asyncio.AbstractEventLoop, end: Callable[[int], None]) -> None:

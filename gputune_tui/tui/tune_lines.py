@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gputune_tui.domain.choices import BATCH, choices, knobs_for
 from gputune_tui.domain.knobs import value_text
 from gputune_tui.domain.settings import TrainSettings
@@ -109,7 +111,7 @@ def short_text(settings: TrainSettings, a: TrainSettings | None) -> str:
     if different.pop("micro_batch_size", None) is not None or "accumulation_steps" in different:
         words.append(f"{settings.micro_batch_size}x{settings.accumulation_steps}")
     different.pop("accumulation_steps", None)
-    if "num_workers" in different and different.get("prefetch_factor", IMPLIED) in (IMPLIED, None):
+    if settings.num_workers == 0 or (settings.prefetch_factor == IMPLIED and (a is None or a.num_workers == 0)):
         different.pop("prefetch_factor", None)
     for name in different:
         words.append(SHORT_WORDS.get(name, f"{name} {{}}").format(knob_text(settings, name)))
@@ -152,11 +154,14 @@ def board_header(state: TuneState, width: int) -> Line:
 
 def board_rows(state: TuneState, width: int, glyphs: Glyphs) -> list[ListRow]:
     """One row a trial, by rank, then those without one and why."""
-    board = state.board
-    return [] if board is None else [ListRow(row.trial.id, _board_row(row, state, width, glyphs)) for row in board.rows]
+    ratios = state.ratios_to_a()
+    return [
+        ListRow(row.trial.id, _board_row(row, ratios.get(row.trial.id), state, width, glyphs))
+        for row in (state.board.rows if state.board else ())
+    ]
 
 
-def _board_row(row: Row, state: TuneState, width: int, glyphs: Glyphs) -> Line:
+def _board_row(row: Row, ratio_to_a: float | None, state: TuneState, width: int, glyphs: Glyphs) -> Line:
     settings = short_text(row.trial.settings, state.a)
     why = why_unranked(row)
     notes = "; ".join(filter(None, (why, *row.flags)))
@@ -165,7 +170,7 @@ def _board_row(row: Row, state: TuneState, width: int, glyphs: Glyphs) -> Line:
     kind = "" if row.rank is not None else "dim"
     best = "good" if row.rank is not None and row.tied_with_best else kind
     speed = speed_text(row.throughput) if complete else UNKNOWN
-    ratio = ratio_text(state.ratio_to_a(row.trial.id)) if complete else UNKNOWN
+    ratio = ratio_text(ratio_to_a) if complete else UNKNOWN
     line: Line = (
         (f"{rank_text(row):>3} ", best),
         (f"{speed:>{SPEED}} ", best),
@@ -253,10 +258,16 @@ def _comparison_line(state: TuneState, width: int, glyphs: Glyphs) -> Line:
     if found.ratio is None or found.low is None or found.high is None:
         return ((text, ""),)
     room = min(30, width - len(text) - 1)
-    reach = max(abs(found.high - 1), abs(1 - found.low), 0.05) * 1.1
-    drawn = glyphs.span(found.low, found.ratio, found.high, room, (1 - reach, 1 + reach)) if room >= 12 else ""
+    # Ratios are drawn by their logarithms, with 1.00x in the middle: twice and half are equally far.
+    low, middle, high = (math.log(max(ratio, 1e-6)) for ratio in (found.low, found.ratio, found.high))
+    reach = max(abs(low), abs(high), LEAST_REACH) * 1.1
+    drawn = glyphs.span(low, middle, high, room, (-reach, reach)) if room >= 12 else ""
     kind = {"faster": "good", "slower": "bad"}.get(str(found.verdict), "") if found.over else ""
     return ((drawn + " " if drawn else "", "accent"), (text, kind))
+
+
+LEAST_REACH = 0.05
+"""Logarithm of the ratio at the ends of the drawn interval, at least: about 5 % either way."""
 
 
 def trial_facts(row: Row, state: TuneState) -> list[str]:
@@ -265,12 +276,13 @@ def trial_facts(row: Row, state: TuneState) -> list[str]:
     facts = [f"trial {trial.id}: {trial.settings.text(TrainSettings())}"]
     if row.throughput is not None:
         low, high = three_digits(row.throughput.low), three_digits(row.throughput.high)
-        facts.append(f"{speed_text(row.throughput)} samples/s ({low} to {high}), {row.throughput.launches} launches")
+        launches = f"{row.throughput.launches} {'launch' if row.throughput.launches == 1 else 'launches'}"
+        facts.append(f"{speed_text(row.throughput)} samples/s ({low} to {high}), {launches}")
     if step is not None:
         facts.append(
             f"optimizer step: median {seconds_text(step.median_s)}, 95th percentile {seconds_text(step.p95_s)}"
         )
-    ratio = state.ratio_to_a(trial.id)
+    ratio = state.ratios_to_a().get(trial.id)
     if ratio is not None:
         facts.append(f"{ratio_text(ratio)} of A's throughput")
     return facts

@@ -98,15 +98,14 @@ class TuneState:
             self._board = leaderboard(self.trials.values(), self.opened.budget, self.reference)
         return self._board
 
-    def ratio_to_a(self, trial_id: int) -> float | None:
-        """Throughput of a trial over that of A, where both are measured."""
-        board = self.board
-        row = board.row(trial_id) if board else None
-        measured = self.measured(self.a)
+    def ratios_to_a(self) -> dict[int, float]:
+        """Throughput of each trial over that of A, by id; of those that were measured, if A was."""
+        board, measured = self.board, self.measured(self.a)
         reference = board.row(measured.id) if board and measured else None
-        if row is None or reference is None or row.throughput is None or reference.throughput is None:
-            return None
-        return row.throughput.value / reference.throughput.value
+        if board is None or reference is None or reference.throughput is None:
+            return {}
+        base = reference.throughput.value
+        return {row.trial.id: row.throughput.value / base for row in board.rows if row.throughput is not None}
 
     def measured(self, settings: TrainSettings | None) -> Trial | None:
         """The newest trial of these settings that is COMPLETE."""
@@ -154,8 +153,11 @@ class TuneState:
             self.waiting = event.waiting
 
     def _open(self, event: StudyOpened) -> None:
-        self.opened, self.trials, self._board = event, {}, None
-        self.a = self.b = self.reference = None
+        before, self.opened = self.opened, event
+        self.trials, self._board, self.reference = {}, None, None
+        # The same study again, as after the engine's end: what was chosen by hand is still meant.
+        if before is None or (before.path, before.identity) != (event.path, event.identity):
+            self.a = self.b = None
         self.plan = self.comparison = self.remaining_s = None
         for note in event.notes:
             self.say(note)

@@ -1,10 +1,13 @@
-"""Run a small workload file as one real, short trial, and check afterwards that nothing of it is left running."""
+"""Run a small workload file as one real, short trial, and check afterwards that nothing of it is left running.
+
+Trials are forked from one warm host; with GPUTUNE_TEST_LAUNCHER=fresh each is a fresh process.
+"""
 
 from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +18,11 @@ from gputune_tui.domain.job import Job, MeasurePlan
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.domain.trial import FailureReason, TrialState
-from gputune_tui.trial.launcher import LocalLauncher
+from gputune_tui.trial.launcher import Launcher, LocalLauncher
 from gputune_tui.trial.supervisor import Limits, Observations, TrialRun, become_subreaper
+from gputune_tui.trial.warm_launcher import WarmLauncher
 
-PLAN = MeasurePlan(blocks=2, min_blocks=2, block_s=0.05, max_warmup_steps=6)
+PLAN = MeasurePlan(blocks=2, min_blocks=2, block_s=0.05, max_warmup_steps=6, extra_blocks=0)
 
 HEAD = """
 import os, signal, sys, time, torch
@@ -72,8 +76,16 @@ def processes_with_job_in(folder: Path) -> list[int]:
     return found
 
 
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[Launcher]:
+    """What starts the trials of all cases."""
+    launcher = LocalLauncher() if os.environ.get("GPUTUNE_TEST_LAUNCHER") == "fresh" else WarmLauncher()
+    yield launcher
+    launcher.close()
+
+
 @pytest.fixture
-def run_case(tmp_path: Path) -> RunCase:
+def run_case(tmp_path: Path, launcher: Launcher) -> RunCase:
     """Run one trial: run_case(source, budget_bytes=..., limits=..., file=..., **knobs)."""
     become_subreaper()
 
@@ -99,7 +111,7 @@ def run_case(tmp_path: Path) -> RunCase:
             threads=1,
         )
         directory = tmp_path / f"trial{len(list(tmp_path.iterdir()))}"
-        trial = TrialRun(LocalLauncher().launch(job, directory), limits or Limits(stall_s=120))
+        trial = TrialRun(launcher.launch(job, directory), limits or Limits(stall_s=120))
         try:
             while not trial.finished:
                 trial.poll()

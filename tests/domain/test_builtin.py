@@ -16,6 +16,14 @@ def test_the_source_tree_has_lm() -> None:
     assert builtin.summary(path)
 
 
+def test_what_the_workloads_share_is_not_listed() -> None:
+    assert builtin.builtin_names() == ["detection", "lm", "loader-bound", "vision"]
+    for name in builtin.builtin_names():
+        path = builtin.builtin_path(name)
+        assert path is not None
+        assert "JPEG" in builtin.summary(path) or name == "lm"
+
+
 def test_package_data_wins_over_the_source_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "gputune_tui"
     (tmp_path / "workloads").mkdir()

@@ -6,6 +6,14 @@ import json
 import shlex
 from pathlib import Path
 
+from gputune_tui.domain.plain import to_plain
+from gputune_tui.domain.telemetry import SamplerSettings
+
+
+def order(**settings: object) -> dict[str, object]:
+    """An order as it arrives, with defaults where nothing is given."""
+    return {**to_plain(SamplerSettings()), **settings}
+
 
 class Clock:
     """Time that the test moves; every look takes a millisecond."""

@@ -8,10 +8,10 @@ from itertools import islice
 
 import pytest
 
-from gputune_tui.domain.telemetry import NodeSnapshot
+from gputune_tui.domain.telemetry import NodeSnapshot, SamplerSettings
 from gputune_tui.telemetry.backend import Backend
 from gputune_tui.telemetry.live import LiveNode
-from gputune_tui.telemetry.nvml_reader import NvmlDriver
+from gputune_tui.telemetry.nvml_driver import NvmlDriver
 from gputune_tui.telemetry.process_reader import ProcessReader
 from gputune_tui.telemetry.simulated import FIRST_PID, SimulatedNode, simulated_snapshots
 from tests.telemetry.contract import check
@@ -44,7 +44,7 @@ def settled(backend: Backend) -> NodeSnapshot:
     """A snapshot in which everything that can be known is."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        found = backend.read(quiet=False)
+        found = backend.read(SamplerSettings())
         known = found.problem or (found.devices and all(d.state != "stale" for d in found.devices))
         if known and found.host.cpu_fraction is not None:
             return found
@@ -74,7 +74,7 @@ def test_a_node_without_gpus_says_why_and_has_a_host(make: Callable[[int], Backe
 def test_quiet_reads_the_numbers_and_keeps_the_processes(make: Callable[[int], Backend]) -> None:
     backend = make(2)
     before = settled(backend)
-    quiet = backend.read(quiet=True)
+    quiet = backend.read(SamplerSettings(quiet=True))
     check(quiet)
     assert len(quiet.devices) == 2
     assert [row.pid for row in quiet.processes] == [row.pid for row in before.processes]
@@ -82,15 +82,15 @@ def test_quiet_reads_the_numbers_and_keeps_the_processes(make: Callable[[int], B
 
 def test_without_gpus_on_order_only_the_host_is_read(make: Callable[[int], Backend]) -> None:
     backend = make(2)
-    found = backend.read(quiet=False, gpus=False)
+    found = backend.read(SamplerSettings(gpus=False))
     check(found)
     assert (found.devices, found.problem, found.driver) == ((), None, None)
     assert len(settled(backend).devices) == 2
 
 
 def test_only_the_simulated_node_says_so() -> None:
-    assert SimulatedNode().read(quiet=False).simulated
-    assert not scripted(1).read(quiet=False).simulated
+    assert SimulatedNode().read(SamplerSettings()).simulated
+    assert not scripted(1).read(SamplerSettings()).simulated
 
 
 def test_the_simulated_node_is_the_same_for_the_same_seed_and_time() -> None:
@@ -105,16 +105,16 @@ def test_the_simulated_node_is_the_same_for_the_same_seed_and_time() -> None:
     assert all(row.pid > 1 << 22 for snapshot in first for row in snapshot.processes)
 
 
-def test_processes_are_listed_every_second_tick_alone() -> None:
+def test_processes_are_listed_at_the_first_two_ticks_and_then_every_second_one() -> None:
     now = [100.0]
     nvml = ScriptedNvml([ScriptedGpu.healthy(GetComputeRunningProcesses_v3=[process(FIRST_PID, GIB)])])
     node = LiveNode(NvmlDriver(lambda: nvml), processes=ProcessReader(NO_PARENT), clock=lambda: now[0])
     for _ in range(10):
-        node.read(quiet=False)
+        node.read(SamplerSettings())
         now[0] += 1.0
-    assert nvml.calls["GetComputeRunningProcesses_v3"] == 5
+    assert nvml.calls["GetComputeRunningProcesses_v3"] == 6
     for _ in range(10):
-        assert node.read(quiet=True).processes
+        assert node.read(SamplerSettings(quiet=True)).processes
         now[0] += 1.0
-    assert nvml.calls["GetComputeRunningProcesses_v3"] == 5
+    assert nvml.calls["GetComputeRunningProcesses_v3"] == 6
     assert nvml.calls["GetUtilizationRates"] == 20

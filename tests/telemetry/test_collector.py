@@ -24,7 +24,7 @@ from gputune_tui.telemetry.collector import (
     Collector,
     sampler_command,
 )
-from tests.telemetry.scripts import Clock, Script
+from tests.telemetry.scripts import Clock, Script, order
 from tests.telemetry.snapshots import device, is_running, line, no_longer_runs, node, until
 
 ROOT = Path(__file__).parents[2]
@@ -108,9 +108,9 @@ def test_orders_reach_the_process_whole_and_at_its_start(script: Script, collect
     collector.set_interval(0.5)
     until(lambda: len(script.heard()) == 3)
     assert script.heard() == [
-        {"interval_s": 2.0, "quiet": False, "gpus": True},
-        {"interval_s": 2.0, "quiet": True, "gpus": True},
-        {"interval_s": 0.5, "quiet": True, "gpus": True},
+        order(interval_s=2.0, quiet=False, gpus=True),
+        order(interval_s=2.0, quiet=True, gpus=True),
+        order(interval_s=0.5, quiet=True, gpus=True),
     ]
 
 
@@ -146,21 +146,21 @@ def test_the_gpus_are_asked_again_after_a_while(
     script.file("host", line(node(2.0, gpus=0)))
     script.file("all", line(node(3.0, gpus=2)))
     listening = (
-        "while read -r line; do echo $line >> orders; case $line in *'true}') say all;; *) say host;; esac; done"
+        "while read -r line; do echo $line >> orders; case $line in *'"gpus": true'*) say all;; *) say host;; esac; done"
     )
     collector = collect(script.lives("say all; kill -SEGV $$", listening))
     assert next_snapshot(collector).time_s == 3.0
     next_snapshot(collector)
     clock.now += RESTART_DELAYS_S[0]
     assert next_snapshot(collector).time_s == 2.0
-    assert script.heard() == [{"interval_s": 1.0, "quiet": False, "gpus": False}]
+    assert script.heard() == [order(interval_s=1.0, quiet=False, gpus=False)]
     clock.now += GPU_DELAYS_S[0]
     collector.set_quiet(True)
     assert next_snapshot(collector).time_s == 2.0
     found = next_snapshot(collector)
     assert [d.state for d in found.devices] == ["live", "live"]
     assert collector.problem is None
-    assert script.heard()[-1] == {"interval_s": 1.0, "quiet": True, "gpus": True}
+    assert script.heard()[-1] == order(interval_s=1.0, quiet=True, gpus=True)
 
 
 @pytest.mark.parametrize(

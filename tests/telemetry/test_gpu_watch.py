@@ -13,7 +13,8 @@ from gputune_tui.domain.telemetry import DeviceSnapshot
 from gputune_tui.telemetry import gpu_watch
 from gputune_tui.telemetry.gpu_watch import OPEN_PATIENCE_S, REOPEN_S, STALE_S, GpuReading, GpuWatch
 from gputune_tui.telemetry.lanes import Lane
-from gputune_tui.telemetry.nvml_reader import DriverFacts, GpuProcess
+from gputune_tui.telemetry.nvml_driver import DriverFacts
+from gputune_tui.telemetry.nvml_processes import GpuProcess
 
 DEADLINE_S = 30.0
 GOOD = DriverFacts("580.1", "13.0", 3, None)
@@ -41,7 +42,7 @@ class FakeDevice:
     gate: threading.Event = field(default_factory=threading.Event)
     fails: bool = False
 
-    def read(self) -> DeviceSnapshot:
+    def read(self, regular: bool, expanded: bool) -> DeviceSnapshot:
         self.gate.wait()
         if self.fails:
             raise ValueError("not foreseen")
@@ -82,7 +83,7 @@ def driver() -> Iterator[FakeDriver]:
 
 def until(watch: GpuWatch, wanted: Callable[[GpuReading], bool]) -> GpuReading:
     deadline = time.monotonic() + DEADLINE_S
-    while not wanted(found := watch.read(with_processes=True)):
+    while not wanted(found := watch.read(regular=True)):
         assert time.monotonic() < deadline, found
         time.sleep(0.01)
     return found
@@ -101,9 +102,9 @@ def test_a_healthy_driver_is_read_at_the_first_tick(driver: FakeDriver) -> None:
 
 def test_without_processes_these_stay_as_they_were(driver: FakeDriver) -> None:
     watch = GpuWatch(driver)
-    assert watch.read(with_processes=False).processes == ()
+    assert watch.read(regular=False).processes == ()
     until(watch, lambda reading: len(reading.processes) == 3)
-    assert len(watch.read(with_processes=False).processes) == 3
+    assert len(watch.read(regular=False).processes) == 3
 
 
 def test_a_call_that_hangs_makes_its_own_gpu_stale_with_the_last_values(driver: FakeDriver) -> None:
@@ -111,7 +112,7 @@ def test_a_call_that_hangs_makes_its_own_gpu_stale_with_the_last_values(driver: 
     watch = GpuWatch(driver, clock)
     until(watch, lambda reading: states(reading) == ["live"] * 3)
     driver.devices[1].gate.clear()
-    watch.read(with_processes=True)
+    watch.read(regular=True)
     clock.ahead_s += STALE_S
     driver.devices[2].snapshot = values(2, 222.0)
     found = until(watch, lambda reading: states(reading) == ["live", "stale", "live"])
@@ -150,11 +151,11 @@ def test_a_driver_that_does_not_open_says_so_after_a_while(driver: FakeDriver, m
     clock = Clock()
     driver.gate.clear()
     watch = GpuWatch(driver, clock)
-    assert watch.read(with_processes=True) == GpuReading()
+    assert watch.read(regular=True) == GpuReading()
     clock.ahead_s += OPEN_PATIENCE_S
-    assert "has not answered for" in (watch.read(with_processes=True).problem or "")
+    assert "has not answered for" in (watch.read(regular=True).problem or "")
     clock.ahead_s += REOPEN_S
-    watch.read(with_processes=True)
+    watch.read(regular=True)
     assert driver.opened == 1
     driver.gate.set()
     until(watch, lambda reading: states(reading) == ["live"] * 3)
@@ -166,7 +167,7 @@ def test_a_driver_that_was_refused_is_tried_again_now_and_then(driver: FakeDrive
     watch = GpuWatch(driver, clock)
     assert until(watch, lambda reading: reading.problem is not None).problem == "No NVIDIA GPU: because."
     for _ in range(5):
-        watch.read(with_processes=True)
+        watch.read(regular=True)
     assert driver.opened == 1
     driver.facts = GOOD
     clock.ahead_s += REOPEN_S

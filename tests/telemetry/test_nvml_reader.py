@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from gputune_tui.domain.telemetry import DeviceSnapshot
-from gputune_tui.telemetry.nvml_reader import LOST_AFTER, DriverFacts, GpuProcess, NvmlDevice, NvmlDriver
+from gputune_tui.telemetry.nvml_driver import DriverFacts, NvmlDriver
+from gputune_tui.telemetry.nvml_processes import GpuProcess
+from gputune_tui.telemetry.nvml_reader import LOST_AFTER, NvmlDevice
 from gputune_tui.telemetry.nvml_words import GPU_IS_LOST, NOT_SUPPORTED, throttle_words
 from tests.telemetry.scripted_pynvml import GIB, NVMLError, ScriptedGpu, ScriptedNvml, process
 
@@ -50,6 +52,8 @@ def test_a_healthy_gpu_is_read_whole() -> None:
         temperature_c=61.0,
         sm_clock_mhz=1755,
         throttle=("power cap",),
+        memory_util_fraction=0.4,
+        memory_clock_mhz=1755,
     )
 
 
@@ -216,10 +220,10 @@ def test_processes_of_both_lists_are_merged() -> None:
     assert reader.processes() == ()
     reader.read()
     assert reader.processes() == (
-        GpuProcess(10, 0, 3 * GIB),
-        GpuProcess(11, 0, GIB),
+        GpuProcess(10, 0, 3 * GIB, "C+M"),
+        GpuProcess(11, 0, GIB, "C+M"),
         GpuProcess(12, 0, None),
-        GpuProcess(13, 0, 0),
+        GpuProcess(13, 0, 0, "M"),
     )
 
 

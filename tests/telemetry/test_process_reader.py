@@ -18,7 +18,7 @@ import pytest
 from gputune_tui.domain.job import JOB_VARIABLE
 from gputune_tui.domain.telemetry import ProcessSnapshot
 from gputune_tui.telemetry import process_reader
-from gputune_tui.telemetry.nvml_reader import GpuProcess
+from gputune_tui.telemetry.nvml_processes import GpuProcess
 from gputune_tui.telemetry.process_reader import ProcessReader
 
 DEADLINE_S = 30.0
@@ -82,7 +82,7 @@ def test_a_number_that_names_nothing_here_stays_a_row(pid: int) -> None:
     rows = ProcessReader(NOBODY).read([GpuProcess(pid, 3, 7)])
     assert [(row.pid, row.device_index, row.gpu_memory_bytes) for row in rows] == [(pid, 3, 7)]
     if pid:
-        assert rows == (ProcessSnapshot(pid, 3, None, 7, None, None, ""),)
+        assert rows == (ProcessSnapshot(pid, 3, None, 7, None, None, "", kind="C", is_foreign=True),)
 
 
 def test_a_process_that_ended_has_no_details(start: Callable[..., subprocess.Popen[bytes]]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from gputune_tui.domain.protocol import Finish, RunBlock
 from gputune_tui.domain.trial import FailureReason, TrialState
+from gputune_tui.trial.keeper import descendants
 from gputune_tui.trial.launcher import LOG_CAP_BYTES
 from gputune_tui.trial.supervisor import Limits, TrialRun
 
@@ -230,40 +231,41 @@ def test_a_paced_trial_obeys_orders(start_trial: StartTrial) -> None:
 
 
 PARENT = """
-import sys, time
+import sys
 from pathlib import Path
-from gputune_tui.domain.job import Job
-from gputune_tui.domain.settings import TrainSettings
-from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.trial.launcher import LocalLauncher
 from gputune_tui.trial.supervisor import Limits, TrialRun
-script, directory = sys.argv[1:]
-job = Job("trial", WorkloadRef("body", command=(sys.executable, "-S", script)), settings=TrainSettings())
-run = TrialRun(LocalLauncher().launch(job, Path(directory)), Limits())
+from gputune_tui.trial.warm_launcher import WarmLauncher
+from tests.trial.conftest import body_job
+how, folder = sys.argv[1], Path(sys.argv[2])
+launcher = WarmLauncher() if how == "warm" else LocalLauncher()
+job = body_job(folder / "body.py", (folder / "code.py").read_text(), forked=how == "warm")
+run = TrialRun(launcher.launch(job, folder / "trial"), Limits())
 while True:
     run.poll()
 """
 
 
-def test_kill_of_the_parent_ends_the_whole_tree(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["fresh", pytest.param("warm", marks=pytest.mark.slow)])
+def test_kill_of_the_parent_ends_the_whole_tree(tmp_path: Path, how: str) -> None:
     pids = tmp_path / "pids.json"
-    body = tmp_path / "body.py"
-    body.write_text(
-        "import json, os, subprocess, sys, time\n"
-        "sleep = [sys.executable, '-S', '-c', 'import time; time.sleep(600)']\n"
-        "a = subprocess.Popen(sleep); b = subprocess.Popen(sleep, start_new_session=True)\n"
-        f"open({str(pids)!r} + '.new', 'w').write(json.dumps([os.getpid(), a.pid, b.pid]))\n"
+    (tmp_path / "code.py").write_text(
+        "sleep = 'import time; time.sleep(600)'\n"
+        "a = spawn(sleep); b = spawn(sleep, start_new_session=True)\n"
+        f"open({str(pids)!r} + '.new', 'w').write(json.dumps([os.getppid(), os.getpid(), a.pid, b.pid]))\n"
         f"os.rename({str(pids)!r} + '.new', {str(pids)!r})\n"
         "time.sleep(600)\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(body), str(tmp_path / "trial")])
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, how, str(tmp_path)], cwd=Path(__file__).parents[2])
     try:
         deadline = time.monotonic() + DEADLINE_S
         while not pids.exists():
             assert time.monotonic() < deadline
             time.sleep(0.02)
+        started = descendants(parent.pid)
     finally:
         parent.kill()
         parent.wait()
-    for pid in json.loads(pids.read_text()):
+    assert set(json.loads(pids.read_text())) <= set(started)
+    for pid in started:
         wait_gone(pid)

@@ -11,7 +11,8 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from gputune_tui.tui.widgets.lines import Line, LineView, wrapped
+from gputune_tui.tui.widgets.fields import TypedLine
+from gputune_tui.tui.widgets.lines import Line, LineView, hanging, wrapped
 
 
 class ReadDialog(ModalScreen[None]):
@@ -29,6 +30,7 @@ class ReadDialog(ModalScreen[None]):
     ReadDialog VerticalScroll {
         width: 90%; max-width: 110; height: auto; max-height: 90%;
         border: round $primary; background: $surface; padding: 0 1;
+        scrollbar-gutter: stable; scrollbar-size-vertical: 1;
     }
     """
 
@@ -52,7 +54,7 @@ class ReadDialog(ModalScreen[None]):
         box, view = self.query_one(VerticalScroll), self.query_one(LineView)
         lines: list[Line] = []
         for line in self._lines:
-            lines += wrapped(line[0][0], view.size.width, line[0][1]) if len(line) == 1 else [line]
+            lines += hanging(line, view.size.width)
         view.show(lines)
         if self._at_end:
             self.call_after_refresh(box.scroll_end, animate=False)
@@ -92,17 +94,30 @@ class PromptDialog(ModalScreen["str | None"]):
         self._value = value
         self._check = check
         self._objected: str | None = None
+        self._told = ("", "")
 
     def compose(self) -> ComposeResult:
         with Vertical():
             yield LineView(id="hint")
-            yield Input(self._value)
+            yield TypedLine(self._value)
 
     def on_mount(self) -> None:
         """Show the hint and take the keys."""
         self.query_one(Vertical).border_title = self._heading
-        self.query_one("#hint", LineView).show([((self._hint, "dim"),)])
+        self._tell(self._hint, "dim")
         self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        """Lines break elsewhere."""
+        self.call_after_refresh(self._show_told)
+
+    def _tell(self, text: str, kind: str) -> None:
+        self._told = (text, kind)
+        self.call_after_refresh(self._show_told)
+
+    def _show_told(self) -> None:
+        view = self.query_one("#hint", LineView)
+        view.show(wrapped(self._told[0], view.size.width, self._told[1]))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Take the line, unless there is an objection to be read first."""
@@ -111,7 +126,7 @@ class PromptDialog(ModalScreen["str | None"]):
         objection = self._check(text) if self._check is not None else None
         if objection is not None and self._objected != text:
             self._objected = text
-            self.query_one("#hint", LineView).show([((objection, "warn"),)])
+            self._tell(objection, "warn")
             return
         self.dismiss(text or None)
 

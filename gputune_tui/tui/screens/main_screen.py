@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -21,7 +20,9 @@ from gputune_tui.tui import node_lines, tune_lines
 from gputune_tui.tui.actions import bindings
 from gputune_tui.tui.bridge import TICK_S, Bridge, EngineSaid, NodeSeen
 from gputune_tui.tui.glyphs import ASCII, Glyphs
+from gputune_tui.tui.gpu_lines import device_cell
 from gputune_tui.tui.help_text import help_lines
+from gputune_tui.tui.host_lines import host_title
 from gputune_tui.tui.screens.dialogs import PromptDialog, ReadDialog
 from gputune_tui.tui.screens.open_dialog import OpenDialog
 from gputune_tui.tui.widgets.lines import Line, LineView
@@ -66,7 +67,7 @@ class MainScreen(Screen[None]):
     def _begin(self) -> None:
         self._bridge.start(self)
         self.set_interval(TICK_S, self._bridge.tick)
-        if self._config is not None:
+        if self._config is not None and self._config.workload.name:
             self._bridge.send(Open(self._config))
         else:
             self.action_open()
@@ -76,8 +77,9 @@ class MainScreen(Screen[None]):
         self.tune.take(message.events)
         state = self.tune.state
         self._bridge.set_quiet(state.is_timed)
-        if state.opened is not None and state.opened.identity.environment.device_kind != "cpu":
-            self.node.budget_bytes = state.opened.budget.device_bytes
+        opened = state.opened
+        on_gpu = opened is not None and opened.identity.environment.device_kind != "cpu"
+        self.node.budget_bytes = opened.budget.device_bytes if opened is not None and on_gpu else None
 
     def on_node_seen(self, message: NodeSeen) -> None:
         """News of the node, or that there are none."""
@@ -124,8 +126,9 @@ class MainScreen(Screen[None]):
             spans += [("Tune", "dim" if monitor else "cursor"), ("  ", "")]
             snapshot = self.node.snapshot
             if snapshot is not None and not monitor:
-                cells = [node_lines.device_cell(device, self._glyphs) for device in snapshot.devices]
-                node = " ".join([*cells, f"CPU {node_lines.host_title(snapshot.host)[1]}"])
+                cells = [device_cell(device, self._glyphs) for device in snapshot.devices]
+                label = ["SIMULATED"] if snapshot.simulated else []
+                node = " ".join([*label, *cells, f"CPU {host_title(snapshot.host)[1]}"])
         title, value = tune_lines.running_title(self.tune.state)
         spans.append((node, ""))
         if self._problem:
@@ -165,13 +168,16 @@ class MainScreen(Screen[None]):
         hint = f"File for the settings of trial {trial_id}, as YAML; Enter writes it, Escape does not."
 
         def check(text: str) -> str | None:
-            there = bool(text) and os.path.lexists(Path(text).expanduser())
+            try:
+                there = bool(text) and os.path.lexists(os.path.expanduser(text))
+            except ValueError:
+                there = False  # no file can have that name, as the engine will say
             return f"{text} is already there; Enter once more replaces it" if there else None
 
         def write(path: str | None) -> None:
             if path is not None:
                 replace = check(path) is not None
-                self._bridge.send(Export(trial_id, "yaml", str(Path(path).expanduser().absolute()), replace))
+                self._bridge.send(Export(trial_id, "yaml", path, replace))
 
         self.app.push_screen(PromptDialog("Export", hint, DEFAULT_FILE, check), write)
 

@@ -17,7 +17,8 @@ from gputune_tui.domain.builtin import builtin_names, builtin_path, summary
 from gputune_tui.domain.study import WorkloadRef, read_workload_options
 from gputune_tui.engine.commands import StudyConfig
 from gputune_tui.errors import UsageError
-from gputune_tui.tui.widgets.lines import LineView
+from gputune_tui.tui.widgets.fields import TypedLine
+from gputune_tui.tui.widgets.lines import LineView, wrapped
 from gputune_tui.tui.widgets.rows import ListRow, RowList
 
 
@@ -85,6 +86,9 @@ class OpenDialog(ModalScreen["StudyConfig | None"]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "cancel"),
+        # With priority, so that what was typed after it in the same moment goes to the next field already.
+        Binding("tab", "app.focus_next", "next field", show=False, priority=True),
+        Binding("shift+tab", "app.focus_previous", "previous field", show=False, priority=True),
         Binding("down", "choose(1)", "next workload", show=False),
         Binding("up", "choose(-1)", "previous workload", show=False),
     ]
@@ -115,7 +119,7 @@ class OpenDialog(ModalScreen["StudyConfig | None"]):
                     label.show([((field.label, "dim"),)])
                     yield label
                     value = field.read(self._config) if self._config is not None else ""
-                    yield Input(value, placeholder=field.placeholder, id=f"field-{field.name}")
+                    yield TypedLine(value, field.placeholder, id=f"field-{field.name}")
             yield LineView(id="objection")
 
     def on_mount(self) -> None:
@@ -151,7 +155,8 @@ class OpenDialog(ModalScreen["StudyConfig | None"]):
         try:
             config = read_form(texts, self._config)
         except UsageError as error:
-            self.query_one("#objection", LineView).show([((str(error), "bad"),)])
+            objection = self.query_one("#objection", LineView)
+            objection.show(wrapped(str(error), objection.size.width, "bad"))
             return
         self.dismiss(config)
 

@@ -70,8 +70,15 @@ class LineView(Widget):
             self.refresh()
         if len(before) != len(self._lines) and self.styles.is_auto_height:
             self.refresh(layout=True)
-        changed = [y for y, line in enumerate(self._lines) if y >= len(before) or before[y] != line]
-        self._repaint(changed)
+        regions: list[Region] = []
+        for y, line in enumerate(self._lines[: self.size.height]):
+            if y >= len(before):
+                regions.append(Region(0, y, self.size.width, 1))
+            elif before[y] != line:
+                spans = changed_columns(before[y], line) or [(0, self.size.width)]
+                regions += [Region(begin, y, end - begin, 1) for begin, end in spans]
+        if regions:
+            self.refresh(*regions)
 
     def name_panel(self, title: str, subtitle: str = "") -> None:
         """Set the border's title and the value at its end."""
@@ -118,6 +125,38 @@ class LineView(Widget):
         return Strip(segments).adjust_cell_length(width, base)
 
 
+JOINED_COLUMNS = 10
+"""To move the cursor and set colours anew costs as much as so many columns that did not change."""
+
+
+def changed_columns(before: Line, after: Line) -> list[tuple[int, int]] | None:
+    """Where two lines differ: first column and the one after the last; None where characters are not a column each."""
+    old, new = _cells(before), _cells(after)
+    if old is None or new is None:
+        return None
+    size = max(len(old), len(new))
+    old += [(" ", "")] * (size - len(old))
+    new += [(" ", "")] * (size - len(new))
+    spans: list[tuple[int, int]] = []
+    for column, (a, b) in enumerate(zip(old, new, strict=True)):
+        if a != b:
+            if spans and column - spans[-1][1] < JOINED_COLUMNS:
+                spans[-1] = (spans[-1][0], column + 1)
+            else:
+                spans.append((column, column + 1))
+    return spans
+
+
+def _cells(line: Line) -> list[tuple[str, str]] | None:
+    cells: list[tuple[str, str]] = []
+    for text, kind in line:
+        shown = text[:SHOWN_CHARACTERS]
+        if cell_len(shown) != len(shown):
+            return None
+        cells += [(character, kind) for character in shown]
+    return cells
+
+
 def wrapped(text: str, width: int, kind: str = "", most: int | None = None) -> list[Line]:
     """The text in as many lines as it needs, at most `most`; broken between words where it can be."""
     width = max(2, width)  # a wide character has to find room
@@ -131,8 +170,19 @@ def wrapped(text: str, width: int, kind: str = "", most: int | None = None) -> l
     if most is not None and len(lines) > most:
         room = max(0, width - len(CUT))
         last = lines[most - 1]
-        lines = [*lines[: most - 1], (set_cell_size(last, room).rstrip() if cell_len(last) > room else last) + CUT[-width:]]
+        lines = [
+            *lines[: most - 1],
+            (set_cell_size(last, room).rstrip() if cell_len(last) > room else last) + CUT[-width:],
+        ]
     return [((line, kind),) for line in lines]
+
+
+def hanging(line: Line, width: int) -> list[Line]:
+    """A line whose last span is wrapped; what goes on stands below its beginning."""
+    *head, (text, kind) = line
+    indent = sum(cell_len(clean(before)) for before, _ in head)
+    first, *rest = wrapped(text, width - indent, kind)
+    return [(*head, *first), *[((" " * indent, ""), *more) for more in rest]]
 
 
 def fitted(text: str, width: int, right: bool = False) -> str:

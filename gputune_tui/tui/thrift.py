@@ -1,0 +1,82 @@
+"""Sends of a screen update only the columns that are to change, and of colours only those that differ from the last.
+
+Textual's own update begins each changed line at its widget's left edge and resets the colours after every segment;
+over a slow line that is most of what is sent.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rich.color import ColorSystem
+from rich.console import COLOR_SYSTEMS, Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate, CompositorUpdate
+
+_MARK = "\0"
+RESET = "\x1b[0m"
+
+
+@lru_cache(maxsize=2048)
+def _codes(style: Style, system: ColorSystem) -> tuple[str, str, str]:
+    """Attributes, foreground and background as SGR parameters."""
+    marked = style.without_color.render(_MARK, color_system=system).partition(_MARK)[0]
+    attributes = marked.removeprefix("\x1b[").removesuffix("m")
+    front, back = style.color, style.bgcolor
+    return (
+        attributes,
+        "39" if front is None else ";".join(front.downgrade(system).get_ansi_codes()),
+        "49" if back is None else ";".join(back.downgrade(system).get_ansi_codes(foreground=False)),
+    )
+
+
+class _Pen:
+    """Writes text; the colours are those in which it wrote last."""
+
+    def __init__(self, system: ColorSystem) -> None:
+        self._system = system
+        self._now = ("", "", "")
+        self.written: list[str] = []
+
+    def go(self, x: int, y: int) -> None:
+        self.written.append(f"\x1b[{y + 1};{x + 1}H")
+
+    def write(self, segment: Segment) -> None:
+        text, style, _ = segment
+        if style is not None:
+            wanted = _codes(style, self._system)
+            if wanted[0] != self._now[0] or not self._now[1]:
+                self.written.append("\x1b[0;" + ";".join(filter(None, wanted)) + "m")
+            elif wanted != self._now:
+                changed = [new for new, old in zip(wanted[1:], self._now[1:], strict=True) if new != old]
+                self.written.append("\x1b[" + ";".join(changed) + "m")
+            self._now = wanted
+        self.written.append(text)
+
+
+class ThriftyUpdate(CompositorUpdate):
+    """The same changes as textual's."""
+
+    def __init__(self, update: ChopsUpdate) -> None:
+        self._update = update
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self._update.__rich_console__(console, options)
+
+    def render_segments(self, console: Console) -> str:
+        """What the terminal is to be sent."""
+        update = self._update
+        pen = _Pen(COLOR_SYSTEMS.get(console.color_system or "", ColorSystem.TRUECOLOR))
+        for y, begin, end in update.spans:
+            at: int | None = None
+            for last, (first, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+                left, right = max(first, begin), min(last, end)
+                if strip is None or left >= right:
+                    continue
+                if at != left:
+                    pen.go(left, y)
+                for segment in strip.crop(left - first, right - first):
+                    pen.write(segment)
+                at = right
+        return "".join(pen.written) + RESET
