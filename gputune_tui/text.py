@@ -7,6 +7,8 @@ import unicodedata
 
 def printable(text: str) -> str:
     """The text on one line, with control characters replaced."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else " " if c in "\t\n\r" else "\ufffd" for c in text)
 
 

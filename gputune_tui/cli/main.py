@@ -45,6 +45,7 @@ def gputune() -> None:
 @click.option("--no-mouse", "mouse", is_flag=True, flag_value=False, default=True, help="Leave the mouse alone.")
 @click.option("--low-bandwidth", is_flag=True, help="Fewer updates, for slow links.")
 @click.option("--interval", default="1s", show_default=True, metavar="TIME", help="Between two readings of the node.")
+@click.option("--readonly", is_flag=True, help="Start no trial and send no signal.")
 @study_options
 @click.pass_obj
 def screen(command: tuple[str, ...] | None, /, **given: Any) -> int:

@@ -51,7 +51,9 @@ def interval_of(text: str) -> float:
     """
     seconds = parse_duration(text)
     if seconds < LEAST_INTERVAL_S:
-        raise UsageError(f"--interval {text} is too short; take {LEAST_INTERVAL_S} s or more, as the driver has no newer values")
+        raise UsageError(
+            f"--interval {text} is too short; the driver has newer values only after {LEAST_INTERVAL_S} s"
+        )
     return seconds
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gputune_tui.cli.options import study_config
+from gputune_tui.cli.options import interval_of, study_config
 from gputune_tui.domain.builtin import builtin_names
 from gputune_tui.domain.study import names_file, split_name
 from gputune_tui.engine.commands import Search
 from gputune_tui.errors import UsageError
-from gputune_tui.units import parse_duration
 
 
 def names_workload(word: str) -> bool:
@@ -36,11 +35,11 @@ def screen(command: tuple[str, ...] | None, given: dict[str, Any]) -> int:
     # Without a workload the form asks for one, and begins with the other options as they were given.
     config = study_config(command, given if names or command is not None else {**given, "workload": ("",)})
     search = Search(given["space"], given["sampler"])
-    interval_s = parse_duration(given["interval"])
+    interval_s = interval_of(given["interval"])
     if given["low_bandwidth"]:
         # Read by textual when it is imported.
         os.environ.setdefault("TEXTUAL_FPS", "10")
     from gputune_tui.tui.app import ScreenOptions, run_screen
 
-    options = ScreenOptions(given["ascii_only"], given["mouse"], given["low_bandwidth"], interval_s)
+    options = ScreenOptions(given["ascii_only"], given["mouse"], given["low_bandwidth"], interval_s, given["readonly"])
     return run_screen(config, search, options)

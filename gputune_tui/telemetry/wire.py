@@ -1,4 +1,4 @@
-"""A snapshot as one line between the sampling process and its client: the same code at both ends, so types are trusted."""
+"""A snapshot as a line between the sampling process and its client: the same code at both ends, types are trusted."""
 
 from __future__ import annotations
 

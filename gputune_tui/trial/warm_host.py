@@ -27,6 +27,7 @@ ANSWER_S = 10.0
 """A fork takes tens of milliseconds; a host that takes longer than this is not waited for."""
 START_S = 120.0
 """Imports from a slow network disk take a minute; after this trials are started without the host."""
+ENDING_S = 1.0
 MESSAGE_BYTES = 1 << 16
 COMPLAINT_BYTES = 4096
 
@@ -184,6 +185,9 @@ class WarmHost:
 
     def _ending(self) -> str:
         """How it ended, with its last words."""
+        # Its socket closes a little before it is gone.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(ENDING_S)
         self._process.kill()
         code = self._process.wait()
         self._hear_output()

@@ -55,6 +55,12 @@ class Sampler(Protocol):
     def set_quiet(self, quiet: bool) -> None:
         """Only the cheapest readings while a block is timed."""
 
+    def set_interval(self, seconds: float) -> None:
+        """Seconds between two snapshots."""
+
+    def expand(self, gpus: tuple[int, ...]) -> None:
+        """The GPUs of which everything is to be read."""
+
     def close(self) -> None:
         """End it."""
 
@@ -126,6 +132,14 @@ class Bridge:
         if quiet != self.quiet:
             self.quiet = quiet
             self._sampler.set_quiet(quiet)
+
+    def set_interval(self, seconds: float) -> None:
+        """Seconds between two snapshots of the node."""
+        self._sampler.set_interval(seconds)
+
+    def expand(self, gpus: tuple[int, ...]) -> None:
+        """The GPUs of which everything is to be read."""
+        self._sampler.expand(gpus)
 
     def tick(self) -> None:
         """Called every `TICK_S` by the listener."""

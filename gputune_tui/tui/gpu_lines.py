@@ -116,9 +116,7 @@ def _card(entry: Entry, width: int, graphs: int, glyphs: Glyphs) -> list[Line]:
     lines = [
         (head, (name, kind or "strong"), *facts),
         bar_line("UTL", device.util_fraction, fixed_percent_text(device.util_fraction), width, glyphs),
-        bar_line(
-            "MEM", memory_fraction(device), memory, width, glyphs, entry.budget_bytes, device.memory_total_bytes
-        ),
+        bar_line("MEM", memory_fraction(device), memory, width, glyphs, entry.budget_bytes, device.memory_total_bytes),
     ]
     if kind:
         lines[1:] = [tuple((text, kind) for text, _ in line) for line in lines[1:]]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from gputune_tui.tui.glyphs import Glyphs
 
 BRAILLE = 0x2800
-_LEFT = (0x40, 0x44, 0x46, 0x47)
-_RIGHT = (0x80, 0xA0, 0xB0, 0xB8)
-"""Dots of one half column from the bottom up (Unicode chart U2800)."""
+_LEFT = (0, 0x40, 0x44, 0x46, 0x47)
+_RIGHT = (0, 0x80, 0xA0, 0xB0, 0xB8)
+"""So many dots of one half column, from the bottom up (Unicode chart U2800)."""
 DOTS = 4
 Marks = Mapping[int, str]
 """Signs by the number of the value at which they stand."""
@@ -48,9 +49,12 @@ def graph_rows(
     per_column = zoom * halves
     last_column = max(0, taken - 1) // per_column
     first = (last_column - width + 1) * per_column
-    oldest = taken - len(values)
-    levels = [_largest(values, first + part * zoom - oldest, zoom) for part in range(width * halves)]
-    rows = [_row(levels, height - 1 - y, height, glyphs) for y in range(height)]
+    dots = _dots(_largest(values, first - (taken - len(values)), width * halves, zoom), height, glyphs)
+    if glyphs.braille:
+        columns = [_braille_column(left, right, height) for left, right in zip(dots[::2], dots[1::2], strict=True)]
+    else:
+        columns = [_ascii_column(level, height, glyphs.levels) for level in dots]
+    rows = ["".join(row) for row in zip(*columns, strict=True)]
     for number, sign in (marks or {}).items():
         column = number // per_column - (last_column - width + 1)
         if 0 <= column < width:
@@ -58,39 +62,40 @@ def graph_rows(
     return rows
 
 
-def _largest(values: Sequence[float | None], begin: int, count: int) -> float | None:
-    known = [
-        value
-        for place in range(max(0, begin), min(len(values), begin + count))
-        if (value := values[place]) is not None and math.isfinite(value)
+def _largest(values: Sequence[float | None], begin: int, count: int, zoom: int) -> list[float | None]:
+    """`count` groups of `zoom` values from `begin` on; what lies outside is unknown."""
+    size = count * zoom
+    inside = list(values[max(0, begin) : max(0, begin + size)])
+    padded: list[float | None] = [None] * min(size, max(0, -begin))
+    padded += inside
+    padded += [None] * (size - len(padded))
+    if zoom == 1:
+        return padded
+    groups = [[v for v in padded[place : place + zoom] if v is not None] for place in range(0, size, zoom)]
+    return [max(group) if group else None for group in groups]
+
+
+def _dots(levels: Sequence[float | None], height: int, glyphs: Glyphs) -> list[int]:
+    """How many steps are filled. What is known has one at least, so that idle differs from unknown."""
+    top = height * (DOTS if glyphs.braille else len(glyphs.levels))
+    return [
+        0 if level is None or not math.isfinite(level) else min(top, max(1, round(level * top))) for level in levels
     ]
-    return min(1.0, max(0.0, max(known))) if known else None
 
 
-def _row(levels: Sequence[float | None], row: int, height: int, glyphs: Glyphs) -> str:
-    """One row, counted from the bottom."""
-    if not glyphs.braille:
-        return "".join(_ascii_cell(level, row, height, glyphs) for level in levels)
-    dots = [_dots(level, row, height) for level in levels]
+@lru_cache(maxsize=4096)
+def _braille_column(left: int, right: int, height: int) -> tuple[str, ...]:
+    """From the top."""
     cells = []
-    for left, right in zip(dots[::2], dots[1::2], strict=True):
-        bits = (_LEFT[left - 1] if left else 0) | (_RIGHT[right - 1] if right else 0)
+    for below in range((height - 1) * DOTS, -1, -DOTS):
+        bits = _LEFT[min(DOTS, max(0, left - below))] | _RIGHT[min(DOTS, max(0, right - below))]
         cells.append(chr(BRAILLE | bits) if bits else " ")
-    return "".join(cells)
+    return tuple(cells)
 
 
-def _dots(level: float | None, row: int, height: int) -> int:
-    """Dots of a half column in this row. What is known has one at least, so that idle differs from unknown."""
-    if level is None:
-        return 0
-    filled = max(1, round(level * height * DOTS))
-    return min(DOTS, max(0, filled - row * DOTS))
-
-
-def _ascii_cell(level: float | None, row: int, height: int, glyphs: Glyphs) -> str:
-    if level is None:
-        return " "
-    steps = len(glyphs.levels)
-    filled = max(1, round(level * height * steps))
-    step = min(steps, max(0, filled - row * steps))
-    return glyphs.levels[step - 1] if step else " "
+@lru_cache(maxsize=4096)
+def _ascii_column(level: int, height: int, levels: str) -> tuple[str, ...]:
+    """From the top."""
+    steps = len(levels)
+    filled = [min(steps, max(0, level - below)) for below in range((height - 1) * steps, -1, -steps)]
+    return tuple(levels[step - 1] if step else " " for step in filled)

@@ -114,9 +114,7 @@ def _with_rest(layout: PanelLayout, gpus: int, details: int, height: int) -> Pan
         lines = _ceil(gpus, layout.columns)
         most = min(MOST_GRAPH_ROWS, max(layout.graph_rows, (height // 2) // lines - BAR_ROWS))
         more = max(0, min(most - layout.graph_rows, left * 2 // 3 // lines))
-        layout = replace(
-            layout, graph_rows=layout.graph_rows + more, gpu_rows=layout.gpu_rows + more * lines
-        )
+        layout = replace(layout, graph_rows=layout.graph_rows + more, gpu_rows=layout.gpu_rows + more * lines)
         left -= more * lines
     host = ROOMY_HOST_ROWS + (left >= 12) if left >= ROOMY_HOST_ROWS + 1 else HOST_ROWS
     return replace(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from rich.cells import cell_len
 from rich.color import ColorSystem
 from rich.console import COLOR_SYSTEMS, Console, ConsoleOptions, RenderResult
-from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate
+from textual.strip import Strip
 
 _MARK = "\0"
 RESET = "\x1b[0m"
@@ -42,8 +43,7 @@ class _Pen:
     def go(self, x: int, y: int) -> None:
         self.written.append(f"\x1b[{y + 1};{x + 1}H")
 
-    def write(self, segment: Segment) -> None:
-        text, style, _ = segment
+    def write(self, text: str, style: Style | None) -> None:
         if style is not None:
             wanted = _codes(style, self._system)
             if wanted[0] != self._now[0] or not self._now[1]:
@@ -53,6 +53,24 @@ class _Pen:
                 self.written.append("\x1b[" + ";".join(changed) + "m")
             self._now = wanted
         self.written.append(text)
+
+
+def _write_part(pen: _Pen, strip: Strip, begin: int, end: int) -> None:
+    """Columns `begin` to `end` of a strip."""
+    column = 0
+    for segment in strip:
+        text, style, _ = segment
+        width = len(text) if text.isascii() else cell_len(text)
+        next_column = column + width
+        if next_column > begin:
+            if column < begin or next_column > end:
+                # A wide character that is cut in two becomes a blank.
+                after = segment.split_cells(begin - column)[1] if column < begin else segment
+                text = after.split_cells(end - max(column, begin))[0].text if next_column > end else after.text
+            pen.write(text, style)
+        if next_column >= end:
+            return
+        column = next_column
 
 
 class ThriftyUpdate(CompositorUpdate):
@@ -76,7 +94,6 @@ class ThriftyUpdate(CompositorUpdate):
                     continue
                 if at != left:
                     pen.go(left, y)
-                for segment in strip.crop(left - first, right - first):
-                    pen.write(segment)
+                _write_part(pen, strip, left - first, right - first)
                 at = right
         return "".join(pen.written) + RESET

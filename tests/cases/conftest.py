@@ -79,7 +79,10 @@ def processes_with_job_in(folder: Path) -> list[int]:
 @pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
     """What starts the trials of all cases."""
-    launcher = LocalLauncher() if os.environ.get("GPUTUNE_TEST_LAUNCHER") == "fresh" else WarmLauncher()
+    # pytest changes its environment with every test, for which the host would be replaced.
+    environment = dict(os.environ)
+    is_fresh = environment.get("GPUTUNE_TEST_LAUNCHER") == "fresh"
+    launcher = LocalLauncher(environment) if is_fresh else WarmLauncher(environment)
     yield launcher
     launcher.close()
 

@@ -110,7 +110,7 @@ def test_a_storm_of_sizes(start: Start, tmp_path: Path) -> None:
     terminal.resize(1, 1)
     release(tmp_path)
     terminal.resize(120, 40)
-    terminal.wait_for("Leaderboard", "q quit")
+    terminal.wait_for("GPUs", "q quit")
     deadline = time.monotonic() + DEADLINE_S
     while "Esc" in terminal.text():  # of the dialogs that were opened
         assert time.monotonic() < deadline, terminal.text()

@@ -1,7 +1,8 @@
-"""Trials whose body is a small script: real processes, pipes and signals, started afresh and forked from a warm host."""
+"""Trials whose body is a small script: real processes, pipes and signals; fresh, and forked from a warm host."""
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -42,7 +43,8 @@ StartTrial = Callable[..., TrialRun]
 @pytest.fixture(scope="session")
 def warm() -> Iterator[WarmLauncher]:
     """A launcher with a warm host, for all tests."""
-    launcher = WarmLauncher()
+    # pytest changes its environment with every test, for which the host would be replaced.
+    launcher = WarmLauncher(dict(os.environ))
     yield launcher
     launcher.close()
 

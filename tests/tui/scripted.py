@@ -112,6 +112,8 @@ class ScriptedSampler:
         self.problem: str | None = None
         self.age_s: float | None = None
         self.quiet: list[bool] = []
+        self.intervals: list[float] = []
+        self.expanded: list[tuple[int, ...]] = []
         self.next: NodeSnapshot | None = None
 
     def start(self) -> None:
@@ -125,6 +127,12 @@ class ScriptedSampler:
 
     def set_quiet(self, quiet: bool) -> None:
         self.quiet.append(quiet)
+
+    def set_interval(self, seconds: float) -> None:
+        self.intervals.append(seconds)
+
+    def expand(self, gpus: tuple[int, ...]) -> None:
+        self.expanded.append(gpus)
 
     def close(self) -> None:
         pass

@@ -8,12 +8,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.widgets import Footer
 
 from gputune_tui.domain.choices import BATCH
 from gputune_tui.domain.knobs import knob_named, value_text
 from gputune_tui.engine.commands import Search, StudyConfig
+from gputune_tui.engine.events import TrialFinished, TrialStarted
 from gputune_tui.engine.requests import Export, Open
 from gputune_tui.ranking.wording import why_unranked
 from gputune_tui.tui import node_lines, tune_lines
@@ -24,27 +24,36 @@ from gputune_tui.tui.gpu_lines import device_cell
 from gputune_tui.tui.help_text import help_lines
 from gputune_tui.tui.host_lines import host_title
 from gputune_tui.tui.screens.dialogs import PromptDialog, ReadDialog
+from gputune_tui.tui.screens.node_screen import NodeScreen
 from gputune_tui.tui.screens.open_dialog import OpenDialog
 from gputune_tui.tui.widgets.lines import Line, LineView
-from gputune_tui.tui.widgets.node_pane import NodePane
 from gputune_tui.tui.widgets.tune_pane import TunePane
 
 DEFAULT_FILE = "gputune.yaml"
+LAUNCHING = ("run_b", "compare", "search")
+TUNING = (*LAUNCHING, "crown", "export", "take_row", "reset_b")
+"""What would be done to a pane that the keys are not in."""
 
 
-class MainScreen(Screen[None]):
+class MainScreen(NodeScreen):
     """The node on the left, tuning on the right; below 120 columns one of them at a time."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as textual declares it
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(self, bridge: Bridge, config: StudyConfig | None, search: Search, glyphs: Glyphs) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        bridge: Bridge,
+        config: StudyConfig | None,
+        search: Search,
+        glyphs: Glyphs,
+        interval_s: float = 1.0,
+        is_readonly: bool = False,
+    ) -> None:
+        super().__init__(bridge, glyphs, interval_s, is_readonly)
         self._bridge = bridge
         self._config = config
-        self._glyphs = glyphs
-        self.node = NodePane(glyphs, id="node")
         self.tune = TunePane(glyphs, bridge.send, search, id="tune")
         self._age_s: float | None = None
         self._problem: str | None = None
@@ -61,7 +70,7 @@ class MainScreen(Screen[None]):
         """Show something first; both processes are started after that."""
         self.add_class("-tune")
         self.set_class(self._glyphs is ASCII, "-ascii")
-        self._show_top()
+        self.show_top()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -75,6 +84,9 @@ class MainScreen(Screen[None]):
     def on_engine_said(self, message: EngineSaid) -> None:
         """Events of the engine."""
         self.tune.take(message.events)
+        for event in message.events:
+            if isinstance(event, TrialStarted | TrialFinished):
+                self.node.mark(isinstance(event, TrialStarted))
         state = self.tune.state
         self._bridge.set_quiet(state.is_timed)
         opened = state.opened
@@ -86,11 +98,11 @@ class MainScreen(Screen[None]):
         self._age_s, self._problem = message.age_s, message.problem
         if message.snapshot is not None:
             self.node.show(message.snapshot)
-        self._show_top()
+        self.show_top()
 
     def on_tune_pane_changed(self) -> None:
         """Other keys may work now."""
-        self._show_top()
+        self.show_top()
         state = self.tune.state
         keys = (state.opened is None, state.task is None, self.tune.can_export)
         if keys != self._keys:
@@ -103,12 +115,18 @@ class MainScreen(Screen[None]):
 
     def on_resize(self) -> None:
         """The first line has another width."""
-        self._show_top()
+        self.show_top()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Dim the keys that have nothing to work on."""
         state = self.tune.state
-        if action in ("run_b", "compare", "search", "crown", "reset_b", "step") and state.opened is None:
+        if not self.keys_are_in(action) or (self.node.has_keys and action in TUNING):
+            return False
+        if self._is_readonly and action in LAUNCHING:
+            return None
+        if action in ("run_b", "compare", "search", "crown", "reset_b") and state.opened is None:
+            return None
+        if action == "step" and state.opened is None and not self.node.has_keys:
             return None
         if action == "stop" and state.task is None and not state.waiting:
             return None
@@ -116,9 +134,10 @@ class MainScreen(Screen[None]):
             return None
         return True
 
-    def _show_top(self) -> None:
+    def show_top(self) -> None:
+        """What the node is, and what runs."""
         narrow = self.has_class("-narrow")
-        node = " · ".join(node_lines.header(self.node.snapshot, self._age_s, self.node.paused))
+        node = " · ".join(node_lines.header(self.node.snapshot, self._age_s, self.node.paused, self._interval_s))
         spans: list[tuple[str, str]] = []
         if narrow:
             monitor = self.has_class("-monitor")
@@ -206,12 +225,16 @@ class MainScreen(Screen[None]):
 
     def action_step(self, direction: int) -> None:
         """Step the selected knob of B."""
-        if self.tune.knobs.has_focus:
+        if self.node.has_keys:
+            self.node.move(0, direction)
+        elif self.tune.knobs.has_focus:
             self.tune.step(direction)
 
     def action_enter(self) -> None:
         """Type a value for the selected knob, or read all about the selected trial."""
-        if self.tune.board.has_focus:
+        if self.node.has_keys:
+            self.node.toggle_details()
+        elif self.tune.board.has_focus:
             self._show_trial()
         elif self.tune.knobs.has_focus and isinstance(self.tune.knobs.cursor, str) and self.tune.state.b is not None:
             knob = knob_named(self.tune.knobs.cursor)
@@ -245,10 +268,16 @@ class MainScreen(Screen[None]):
     def action_move(self, step: int) -> None:
         """Move the selection of the list that has the keys."""
         board = self.tune.board
-        (board if board.has_focus else self.tune.knobs).move(step)
+        if self.node.has_keys:
+            self.node.move(step)
+        else:
+            (board if board.has_focus else self.tune.knobs).move(step)
 
     def action_other_list(self) -> None:
-        """Knobs or trials."""
+        """The other one of the pane that has the keys."""
+        if self.node.has_keys:
+            self.node.other_list()
+            return
         (self.tune.knobs if self.tune.board.has_focus else self.tune.board).focus()
 
     def action_messages(self) -> None:
@@ -260,16 +289,12 @@ class MainScreen(Screen[None]):
         """The node."""
         self.set_class(True, "-monitor")
         self.set_class(False, "-tune")
-        self._show_top()
+        self.node.processes.focus()
+        self.show_top()
 
     def action_show_tune(self) -> None:
         """The tuning pane."""
         self.set_class(False, "-monitor")
         self.set_class(True, "-tune")
         self.tune.knobs.focus()
-        self._show_top()
-
-    def action_pause(self) -> None:
-        """Hold the node's panels still, or let them go on."""
-        self.node.paused = not self.node.paused
-        self._show_top()
+        self.show_top()

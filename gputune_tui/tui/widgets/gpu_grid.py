@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 
 from gputune_tui.tui.glyphs import Glyphs
 from gputune_tui.tui.gpu_lines import Entry, entry_lines
 from gputune_tui.tui.panel_layout import PanelLayout
-from gputune_tui.tui.widgets.lines import Line, LineView, Span, clean
+from gputune_tui.tui.widgets.lines import Line, LineView, Span, clean, columns
 
 GAP = " "
 
@@ -92,11 +92,13 @@ def in_width(line: Line, width: int) -> list[Span]:
         if left <= 0:
             break
         shown = clean(text)
-        size = cell_len(shown)
+        size = columns(shown)
         if size > left:
             shown, size = set_cell_size(shown, left), left
         spans.append((shown, kind))
         left -= size
-    if left > 0:
+    if left > 0 and spans and not spans[-1][1]:
+        spans[-1] = (spans[-1][0] + " " * left, "")
+    elif left > 0:
         spans.append((" " * left, ""))
     return spans

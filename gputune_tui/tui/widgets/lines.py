@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
+from rich.style import Style
 from textual.content import Content
 from textual.geometry import Region
 from textual.strip import Strip
@@ -35,6 +36,11 @@ def clean(text: str) -> str:
     return printable(text[:SHOWN_CHARACTERS])
 
 
+def columns(text: str) -> int:
+    """Columns that a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
 class LineView(Widget):
     """Shows lines from its top; those that do not fit are left out."""
 
@@ -55,6 +61,7 @@ class LineView(Widget):
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002  # textual's name
         super().__init__(id=id, classes=classes)
         self._lines: list[Line] = []
+        self._styles: dict[tuple[str, ...], Style] = {}
         self._subtitle = ""
         self._title = ""
 
@@ -94,6 +101,21 @@ class LineView(Widget):
         if regions:
             self.refresh(*regions)
 
+    def notify_style_update(self) -> None:
+        """Colours may be others."""
+        super().notify_style_update()
+        self._styles.clear()
+
+    def _style(self, *kinds: str) -> Style:
+        """Of these kinds, one over the other."""
+        found = self._styles.get(kinds)
+        if found is None:
+            found = self.rich_style
+            for kind in filter(None, kinds):
+                found += self.get_component_rich_style(f"lines--{kind}", partial=True)
+            self._styles[kinds] = found
+        return found
+
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """As many rows as there are lines."""
         return max(1, len(self._lines))
@@ -106,23 +128,19 @@ class LineView(Widget):
     def strip(self, line: Line, kind: str = "") -> Strip:
         """A line in this panel's width and colours; `kind` goes over all of it."""
         width = self.size.width
-        base = self.rich_style
-        if kind:
-            base += self.get_component_rich_style(f"lines--{kind}", partial=True)
+        base = self._style(kind)
         segments, used = [], 0
         for text, meaning in line:
             shown = clean(text)
             room = width - used
             if room <= 0:
                 break
-            if cell_len(shown) > room:
-                shown = set_cell_size(shown, room)
-            used += cell_len(shown)
-            style = base
-            if meaning:
-                style = base + self.get_component_rich_style(f"lines--{meaning}", partial=True)
-            segments.append(Segment(shown, style))
-        return Strip(segments).adjust_cell_length(width, base)
+            size = columns(shown)
+            if size > room:
+                shown, size = set_cell_size(shown, room), room
+            used += size
+            segments.append(Segment(shown, self._style(kind, meaning)))
+        return Strip(segments, used).adjust_cell_length(width, base)
 
 
 JOINED_COLUMNS = 10
@@ -131,30 +149,41 @@ JOINED_COLUMNS = 10
 
 def changed_columns(before: Line, after: Line) -> list[tuple[int, int]] | None:
     """Where two lines differ: first column and the one after the last; None where characters are not a column each."""
-    old, new = _cells(before), _cells(after)
-    if old is None or new is None:
-        return None
-    size = max(len(old), len(new))
-    old += [(" ", "")] * (size - len(old))
-    new += [(" ", "")] * (size - len(new))
+    if len(before) != len(after) or any(len(a[0]) != len(b[0]) for a, b in zip(before, after, strict=True)):
+        before, after = _cells(before), _cells(after)
+        size = max(len(before), len(after))
+        before += ((" ", ""),) * (size - len(before))
+        after += ((" ", ""),) * (size - len(after))
     spans: list[tuple[int, int]] = []
-    for column, (a, b) in enumerate(zip(old, new, strict=True)):
-        if a != b:
-            if spans and column - spans[-1][1] < JOINED_COLUMNS:
-                spans[-1] = (spans[-1][0], column + 1)
-            else:
-                spans.append((column, column + 1))
+    column = 0
+    for (old, old_kind), (new, new_kind) in zip(before, after, strict=True):
+        if not _is_even(old) or not _is_even(new):
+            return None
+        if old_kind != new_kind:
+            _join(spans, column, column + len(new))
+        elif old != new:
+            for place, (a, b) in enumerate(zip(old, new, strict=True), column):
+                if a != b:
+                    _join(spans, place, place + 1)
+        column += len(new)
     return spans
 
 
-def _cells(line: Line) -> list[tuple[str, str]] | None:
-    cells: list[tuple[str, str]] = []
-    for text, kind in line:
-        shown = text[:SHOWN_CHARACTERS]
-        if cell_len(shown) != len(shown):
-            return None
-        cells += [(character, kind) for character in shown]
-    return cells
+def _join(spans: list[tuple[int, int]], begin: int, end: int) -> None:
+    if spans and begin - spans[-1][1] < JOINED_COLUMNS:
+        spans[-1] = (spans[-1][0], end)
+    else:
+        spans.append((begin, end))
+
+
+def _cells(line: Line) -> Line:
+    """Each character on its own."""
+    return tuple((character, kind) for text, kind in line for character in text[:SHOWN_CHARACTERS])
+
+
+def _is_even(text: str) -> bool:
+    """Whether each character takes one column."""
+    return columns(text) == len(text)
 
 
 def wrapped(text: str, width: int, kind: str = "", most: int | None = None) -> list[Line]:
