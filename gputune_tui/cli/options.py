@@ -28,6 +28,7 @@ _STUDY_OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("--study", metavar="DIR", help="Where results are kept. Default: the user's state directory."),
     click.option("--python", metavar="PATH", help="Interpreter that runs the trials. Default: this one."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights and data order."),
+    click.option("--share", is_flag=True, help="Measure although another gputune-tui measures on the device."),
     click.option("--samples-per-step", type=click.IntRange(min=1), metavar="N",
                  help="Commands only: samples of one optimizer step. Default: the global batch."),
     click.option("--stall-timeout", default="120s", show_default=True, metavar="TIME",
@@ -51,9 +52,7 @@ def interval_of(text: str) -> float:
     """
     seconds = parse_duration(text)
     if seconds < LEAST_INTERVAL_S:
-        raise UsageError(
-            f"--interval {text} is too short; the driver has newer values only after {LEAST_INTERVAL_S} s"
-        )
+        raise UsageError(f"--interval {text} is too short; the driver has newer values only after {LEAST_INTERVAL_S} s")
     return seconds
 
 
@@ -96,6 +95,7 @@ def study_config(command: Sequence[str] | None, given: dict[str, Any]) -> StudyC
         seed=given["seed"],
         stall_timeout_s=parse_duration(given["stall_timeout"]),
         trial_timeout_s=None if timeout is None else parse_duration(timeout),
+        share=given["share"],
     )
 
 

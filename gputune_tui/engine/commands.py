@@ -30,6 +30,8 @@ class StudyConfig:
     seed: int = 0
     stall_timeout_s: float = 120.0
     trial_timeout_s: float | None = None
+    share: bool = False
+    """Measure although another instance measures on the device."""
     plan: MeasurePlan = field(default_factory=MeasurePlan)
 
 

@@ -112,13 +112,17 @@ def shared_ratio(pairs: list[PairedLaunch]) -> Ratio | None:
 def run_pair(session: StudySession, arms: list[Arm], pair: int) -> Generator[EngineEvent | None, None, None]:
     """One launch of each arm. The order of starting alternates from pair to pair."""
     order = arms if pair % 2 else arms[::-1]
-    if fit_together(session, arms):
-        yield from _resident(session, order, pair)
-    else:
-        for arm in order:
-            yield from _alone(session, arm, pair)
-            if arm.failure is not None:
-                return
+    yield from session.take_device()
+    try:
+        if fit_together(session, arms):
+            yield from _resident(session, order, pair)
+        else:
+            for arm in order:
+                yield from _alone(session, arm, pair)
+                if arm.failure is not None:
+                    return
+    finally:
+        session.lock.release()
 
 
 def fit_together(session: StudySession, arms: list[Arm]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial, TrialState
+from gputune_tui.engine.device_lock import DeviceLock
 from gputune_tui.engine.events import EngineEvent, StudyOpened, TrialFinished, TrialStarted
 from gputune_tui.engine.opening import Opened
 from gputune_tui.engine.running import run_to_end
@@ -52,6 +53,8 @@ class StudySession:
         self._announced = False
         self.fixed_overhead_bytes = known.fixed_overhead_bytes if known else None
         self._durations_s: list[float] = []
+        gpu = opened.device.gpu
+        self.lock = DeviceLock(gpu.uuid if gpu and gpu.uuid else "cpu")
 
     @property
     def trials(self) -> list[Trial]:
@@ -149,8 +152,12 @@ class StudySession:
         try:
             for index in range(launches):
                 directory = draft.directory if index == 0 else draft.directory / f"launch{index + 1}"
-                job = self.opened.job(settings, self.fixed_overhead_bytes)
-                run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, draft.id)
+                yield from self.take_device()
+                try:
+                    job = self.opened.job(settings, self.fixed_overhead_bytes)
+                    run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, draft.id)
+                finally:
+                    self.lock.release()
                 self.take_overhead(run)
                 failure = run.failure
                 if failure is not None:
@@ -164,6 +171,11 @@ class StudySession:
                 self.end(draft, (), failure, partial)
         yield TrialFinished(trial, number, total, self.remaining_s(number, total))
         return trial
+
+    def take_device(self) -> Generator[EngineEvent | None, None, None]:
+        """Wait until no other instance measures on the device; with `--share` not at all."""
+        if not self.opened.config.share:
+            yield from self.lock.wait()
 
     def remaining_s(self, number: int, total: int | None) -> float | None:
         """Estimated time for the trials of this command that are left."""

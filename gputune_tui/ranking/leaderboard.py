@@ -152,7 +152,8 @@ def _with_ranks(rows: list[Row]) -> list[Row]:
     tied = [row for row in eligible if row is fastest or not _separated(row, fastest)]
     tied_ids = {row.trial.id for row in tied}
     rest = [row for row in eligible if row.trial.id not in tied_ids]
-    tied.sort(key=lambda row: (*_thrift(row)[:2], -_speed(row), row.trial.id))
+    classes = _memory_classes(tied)
+    tied.sort(key=lambda row: (classes[row.trial.id], row.trial.settings.num_workers, -_speed(row), row.trial.id))
     rest.sort(key=lambda row: (-_speed(row), *_thrift(row)))
     ranks = {row.trial.id: number for number, row in enumerate(tied + rest, start=1)}
     return [
@@ -173,6 +174,21 @@ def _thrift(row: Row) -> tuple[float, int, int]:
     """Memory, then workers, then id: what is better at equal speed."""
     peak = row.memory.device_peak_bytes if row.memory else None
     return (math.inf if peak is None else peak, row.trial.settings.num_workers, row.trial.id)
+
+
+SAME_MEMORY_FRACTION = 0.02
+"""Peaks this close are one and the same: two launches of a setting differ by some MiB (lm tiny on a CPU: 1 %)."""
+
+
+def _memory_classes(rows: list[Row]) -> dict[int, int]:
+    """By trial id the class of its peak, ascending; a class begins where a peak is clearly above the class's first."""
+    classes: dict[int, int] = {}
+    first, number = 0.0, 0
+    for peak, _workers, trial_id in sorted(map(_thrift, rows)):
+        if peak > first * (1 + SAME_MEMORY_FRACTION):
+            first, number = peak, number + 1
+        classes[trial_id] = number
+    return classes
 
 
 def _row_order(row: Row) -> tuple[float, int, float, int]:

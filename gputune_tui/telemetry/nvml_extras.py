@@ -33,6 +33,7 @@ class Extras:
         self._modes_s: float | None = None
         self._expanded: dict[str, Any] = {}
         self._slices: list[tuple[MigSnapshot, Answers]] = []
+        self._mig: tuple[MigSnapshot, ...] = ()
 
     def values(self, regular: bool, expanded: bool) -> Mapping[str, Any]:
         """All that is known; asks what is due.
@@ -53,7 +54,8 @@ class Extras:
                 self._read_expanded(now)
         if now - self._regular_s > KEPT_S:
             self._regular, self._expanded = {}, {}
-        return {**self._static, **self._modes, **self._regular, **(self._expanded if expanded else {})}
+        shown = self._expanded if expanded else {}
+        return {**self._static, **self._modes, "mig": self._mig, **self._regular, **shown}
 
     @property
     def is_cut(self) -> bool:
@@ -65,7 +67,7 @@ class Extras:
         self._pcie.forget()
         self._nvlink.forget()
         self._regular, self._modes, self._expanded = {}, {}, {}
-        self._modes_s, self._slices = None, []
+        self._modes_s, self._slices, self._mig = None, [], ()
 
     def _read_static(self) -> dict[str, Any]:
         ask = self._answers.ask
@@ -81,8 +83,7 @@ class Extras:
         rates = self._pcie.take({"tx": bytes_.get(calls.PCIE_TX_BYTES), "rx": bytes_.get(calls.PCIE_RX_BYTES)}, now)
         self._regular = {"pcie_tx_bytes_per_s": rates.get("tx"), "pcie_rx_bytes_per_s": rates.get("rx")}
         self._regular_s = now
-        if self._slices:
-            self._regular["mig"] = tuple(_with_memory(slice_, answers) for slice_, answers in self._slices)
+        self._mig = tuple(_with_memory(instance, answers) for instance, answers in self._slices)
 
     def _read_expanded(self, now: float) -> None:
         ask = self._answers.ask

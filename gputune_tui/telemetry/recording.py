@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -53,10 +53,8 @@ class Recorder:
 
     def close(self) -> None:
         """End the recording."""
-        try:
+        with contextlib.suppress(OSError):
             self._file.close()
-        except OSError:
-            os.close(self._file.fileno())
 
 
 def read_recording(path: Path) -> Iterator[NodeSnapshot]:
@@ -79,7 +77,7 @@ def read_recording(path: Path) -> Iterator[NodeSnapshot]:
 def _check_head(path: Path, line: str) -> None:
     try:
         head = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("kind") != KIND:
         raise UsageError(f"{path} is no recording of a node; `gputune-tui monitor --record FILE` makes one")

@@ -38,6 +38,8 @@ ROOM_VARIABLE = "GPUTUNE_ROOM"
 """Environment variable of the host: room in which a trial writes its own job's path, where /proc shows it."""
 MESSAGE_BYTES = 1 << 16
 MAX_FDS = 4
+INSPECTION_S = 0.2
+"""How long the further imports wait for the request that the client makes as soon as a workload can be inspected."""
 NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
 """With it torch asks NVML whether there is a GPU; without it the question initialises CUDA."""
 
@@ -85,11 +87,11 @@ class Host:
         torch = importlib.import_module("torch")
         importlib.import_module("gputune_tui.trainer.inspection")
         self._announce("inspect", before, torch)
-        if self._serve(wait=False):
+        if self._serve(INSPECTION_S):
             importlib.import_module("gputune_tui.trainer.session")
             load_libraries()
             self._announce("trial", before, torch)
-            self._serve(wait=True)
+            self._serve(None)
 
     def say(self, message: dict[str, Any]) -> None:
         """Send one message."""
@@ -98,10 +100,8 @@ class Host:
     def _announce(self, kind: str, before: set[int], torch: types.ModuleType) -> None:
         self._rehearse(torch)
         self._libraries_fds = _open_fds() - before
-        try:
-            self._windows = mapped_windows()
-        except OSError as error:
-            raise Refused(f"cannot read /proc/self/pagemap ({error.strerror})") from error
+        if kind == "trial":  # of which alone the memory is measured
+            self._windows = _windows()
         # What is frozen is not visited by the collector, so that its pages stay shared with the children.
         gc.freeze()
         self._ready.append(kind)
@@ -127,9 +127,9 @@ class Host:
             raise Refused("has initialised CUDA")
         _check_single(torch)
 
-    def _serve(self, wait: bool) -> bool:
-        """Answer requests, without `wait` only those that are there; False when the client is gone."""
-        while wait or select.select([self._socket], [], [], 0)[0]:
+    def _serve(self, patience_s: float | None) -> bool:
+        """Answer requests until none has come for `patience_s`; False when the client is gone."""
+        while select.select([self._socket], [], [], patience_s)[0]:
             data, fds, _, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
             if not data:
                 return False
@@ -213,6 +213,13 @@ def _load(path: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _windows() -> list[int]:
+    try:
+        return mapped_windows()
+    except OSError as error:
+        raise Refused(f"cannot read /proc/self/pagemap ({error.strerror})") from error
 
 
 def _open_fds() -> set[int]:

@@ -28,6 +28,8 @@ WARM_C, HOT_C = 75.0, 85.0
 LABEL = 4
 FULL_ROW_COLUMNS = 72
 """From this width on one line holds both bars and all that is drawn."""
+WIDE_CARD_COLUMNS = 64
+"""From this width on what holds the clocks down stands in whole words."""
 CHIPS = {
     "power cap": "pwr",
     "thermal": "therm",
@@ -107,7 +109,7 @@ def _card(entry: Entry, width: int, graphs: int, glyphs: Glyphs) -> list[Line]:
             bar_line("MEM", part, memory, width, glyphs, entry.budget_bytes, instance.memory_total_bytes),
         ]
         return lines
-    facts = vitals(device, kind)
+    facts = vitals(device, kind, chips=width < WIDE_CARD_COLUMNS)
     room = width - len(head[0]) - sum(len(text) for text, _ in facts) - 3
     name = f" {fitted(device_name(device), max(6, room)).rstrip()}  "
     memory = part_text(device.memory_used_bytes, device.memory_total_bytes)
@@ -182,7 +184,8 @@ def vitals(device: DeviceSnapshot, kind: str = "", chips: bool = False) -> Line:
 
 def _short_vitals(device: DeviceSnapshot, kind: str) -> Line:
     watts = UNKNOWN if device.power_w is None else f"{device.power_w:.0f}W"
-    return (_celsius(device, kind), (f" {watts}", kind), *_chips(device, short=True))
+    degrees, hot = _celsius(device, kind)
+    return ((degrees.replace(" °C", "°"), hot), (f" {watts}", kind), *_chips(device, short=True))
 
 
 def _chips(device: DeviceSnapshot, short: bool) -> tuple[Span, ...]:

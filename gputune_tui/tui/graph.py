@@ -63,12 +63,15 @@ def graph_rows(
 
 
 def _largest(values: Sequence[float | None], begin: int, count: int, zoom: int) -> list[float | None]:
-    """`count` groups of `zoom` values from `begin` on; what lies outside is unknown."""
+    """`count` groups of `zoom` values from `begin` on; what was before is unknown, what is to come as it is now.
+
+    A column is thus whole from the start, and a value that stays the same changes nothing.
+    """
     size = count * zoom
     inside = list(values[max(0, begin) : max(0, begin + size)])
     padded: list[float | None] = [None] * min(size, max(0, -begin))
     padded += inside
-    padded += [None] * (size - len(padded))
+    padded += [values[-1] if values else None] * (size - len(padded))
     if zoom == 1:
         return padded
     groups = [[v for v in padded[place : place + zoom] if v is not None] for place in range(0, size, zoom)]

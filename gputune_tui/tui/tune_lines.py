@@ -207,13 +207,19 @@ def running_title(state: TuneState) -> tuple[str, str]:
     return f"Running: {state.task}{place}", remaining_text(state.remaining_s)
 
 
-def running_lines(state: TuneState, width: int, glyphs: Glyphs) -> list[Line]:
-    """The running trial, the comparison of A and B, and the last thing that was said."""
+RUNNING_LINES = 4
+"""That the panel has at least."""
+
+
+def running_lines(state: TuneState, width: int, glyphs: Glyphs, height: int = RUNNING_LINES) -> list[Line]:
+    """The running trial, the comparison of A and B if there is one, and the last thing that was said in the rest."""
     said = state.messages[-1] if state.messages else None
+    comparison = [] if state.comparison is None else [_comparison_line(state, width, glyphs)]
+    room = max(1, height - 1 - len(comparison))
     return [
         _trial_line(state, glyphs),
-        _comparison_line(state, width, glyphs),
-        *(wrapped(said.text, width, "bad" if said.is_error else "dim", most=2) if said else []),
+        *comparison,
+        *(wrapped(said.text, width, "bad" if said.is_error else "dim", most=room) if said else []),
     ]
 
 

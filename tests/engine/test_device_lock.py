@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from gputune_tui.domain.trial import TrialState
+from gputune_tui.engine import device_lock
+from gputune_tui.engine.commands import Compare, RunTrial
 from gputune_tui.engine.device_lock import DeviceLock
-from gputune_tui.engine.events import Problem
+from gputune_tui.engine.engine import Engine
+from gputune_tui.engine.events import Compared, EngineEvent, Problem, TrialFinished
 
-from .driving import wait_until
+from .driving import of_kind, wait_until
+from .fake_interpreter import fake_study
 
 OWNER = """
 import sys, time
@@ -89,3 +97,61 @@ def test_a_child_does_not_inherit_it(device: str) -> None:
         child.kill()
         child.wait()
         lock.release()
+
+
+def opened(folder: Path, share: bool) -> Engine:
+    engine = Engine()
+    for _ in engine.open(replace(fake_study(folder), share=share)):
+        pass
+    return engine
+
+
+@pytest.fixture
+def own_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The locks of this test alone, so that nothing else on the machine is waited for."""
+    monkeypatch.setattr(device_lock, "PREFIX", f"\0gputune-test-{os.getpid()}/")
+
+
+@pytest.mark.usefixtures("own_locks")
+@pytest.mark.parametrize("command", [RunTrial(), Compare({}, {"num_workers": 1})])
+def test_a_trial_waits_for_whoever_measures_and_gives_the_device_back(
+    tmp_path: Path, command: RunTrial | Compare
+) -> None:
+    other = DeviceLock("cpu")
+    assert other.acquire()
+    engine = opened(tmp_path, share=False)
+    task = engine.handle(command)
+    [said] = itertools.islice((event for event in task if isinstance(event, Problem)), 1)
+    assert f"pid {os.getpid()}" in said.text
+    assert [event for event in itertools.islice(task, 3) if event is not None] == []
+    other.release()
+    rest: list[EngineEvent] = [event for event in task if event is not None]
+    assert of_kind(rest, TrialFinished)[0].trial.state is TrialState.COMPLETE
+    assert bool(of_kind(rest, Compared)) == isinstance(command, Compare)
+    assert other.acquire(), "the device was not given back"
+    other.release()
+    engine.close()
+
+
+@pytest.mark.usefixtures("own_locks")
+def test_a_cancelled_trial_gives_the_device_back(tmp_path: Path) -> None:
+    engine, other = opened(tmp_path, share=False), DeviceLock("cpu")
+    task = engine.handle(RunTrial())
+    wait_until(lambda: next(task) is None and engine.session.lock.is_held, 30, "the trial never began")
+    assert not other.acquire()
+    task.close()
+    assert other.acquire()
+    other.release()
+    engine.close()
+
+
+@pytest.mark.usefixtures("own_locks")
+def test_sharing_does_not_wait(tmp_path: Path) -> None:
+    other = DeviceLock("cpu")
+    assert other.acquire()
+    engine = opened(tmp_path, share=True)
+    events = [event for event in engine.handle(RunTrial()) if event is not None]
+    assert of_kind(events, TrialFinished)
+    assert not of_kind(events, Problem)
+    other.release()
+    engine.close()

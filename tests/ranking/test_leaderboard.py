@@ -50,6 +50,13 @@ def test_equal_memory_is_decided_by_workers_and_then_by_throughput() -> None:
     assert ranks(found) == {3: 1, 2: 2, 1: 3}
 
 
+def test_a_few_mib_are_no_difference_in_memory() -> None:
+    settings = [TrainSettings(micro_batch_size=4, num_workers=n) for n in (2, 0, 0)]
+    peaks, rates = (749 * MIB, 752 * MIB, 900 * MIB), (100.0, 101.0, 103.0)
+    trials = [complete(n + 1, launch(rates[n], peak=peaks[n]), settings=settings[n]) for n in range(3)]
+    assert ranks(board(*trials)) == {2: 1, 1: 2, 3: 3}
+
+
 def test_what_does_not_fit_or_is_not_the_same_step_has_no_rank() -> None:
     fits = complete(1, launch(50.0))
     too_large = complete(2, launch(500.0, peak=2048 * MIB))

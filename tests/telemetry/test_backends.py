@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,8 @@ from gputune_tui.telemetry.backend import Backend
 from gputune_tui.telemetry.live import LiveNode
 from gputune_tui.telemetry.nvml_driver import NvmlDriver
 from gputune_tui.telemetry.process_reader import ProcessReader
+from gputune_tui.telemetry.recording import Recorder
+from gputune_tui.telemetry.replay import ReplayedNode
 from gputune_tui.telemetry.simulated import FIRST_PID, SimulatedNode, simulated_snapshots
 from tests.telemetry.contract import check
 from tests.telemetry.scripted_pynvml import GIB, NVMLError, ScriptedGpu, ScriptedNvml, process
@@ -29,15 +32,23 @@ def scripted(gpus: int) -> LiveNode:
     return LiveNode(NvmlDriver(lambda: nvml), processes=ProcessReader(NO_PARENT))
 
 
-BACKENDS: dict[str, Callable[[int], Backend]] = {
-    "live": scripted,
-    "simulated": lambda gpus: SimulatedNode(1, gpus),
-}
+def replayed(path: Path, gpus: int) -> ReplayedNode:
+    """What a simulated node said for three seconds."""
+    recorder = Recorder(path)
+    for snapshot in islice(simulated_snapshots(1, gpus), 3):
+        recorder.take(snapshot)
+    recorder.close()
+    return ReplayedNode(path)
 
 
-@pytest.fixture(params=BACKENDS)
-def make(request: pytest.FixtureRequest) -> Callable[[int], Backend]:
-    return BACKENDS[request.param]
+@pytest.fixture(params=["live", "simulated", "replayed"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], Backend]:
+    makers: dict[str, Callable[[int], Backend]] = {
+        "live": scripted,
+        "simulated": lambda gpus: SimulatedNode(1, gpus),
+        "replayed": lambda gpus: replayed(tmp_path / "recording", gpus),
+    }
+    return makers[request.param]
 
 
 def settled(backend: Backend) -> NodeSnapshot:

@@ -146,7 +146,8 @@ def test_the_gpus_are_asked_again_after_a_while(
     script.file("host", line(node(2.0, gpus=0)))
     script.file("all", line(node(3.0, gpus=2)))
     listening = (
-        "while read -r line; do echo $line >> orders; case $line in *'"gpus": true'*) say all;; *) say host;; esac; done"
+        "while read -r line; do echo $line >> orders; "
+        "case $line in *'\"gpus\": true'*) say all;; *) say host;; esac; done"
     )
     collector = collect(script.lives("say all; kill -SEGV $$", listening))
     assert next_snapshot(collector).time_s == 3.0

@@ -22,7 +22,9 @@ from .test_supervisor import run_out
 pytestmark = pytest.mark.slow
 
 PLAN = MeasurePlan(blocks=2, min_blocks=2, block_s=0.05, max_warmup_steps=6, extra_blocks=0)
-AGREE_BYTES = 4 << 20
+OVERHEAD_AGREES_BYTES = 3 << 20
+PEAK_AGREES_BYTES = 8 << 20
+"""Two launches of the same kind differ by up to 4 MiB: when glibc gives freed memory back is not the same each time."""
 HEAD = """
 import atexit, gc, json, multiprocessing, os, random, resource, signal, sys, threading, torch
 from pathlib import Path
@@ -74,7 +76,7 @@ def state():
         "job_in_proc": os.environ["GPUTUNE_JOB"].encode() in Path("/proc/self/environ").read_bytes(),
         "command_line": Path("/proc/self/cmdline").read_text().strip("\\0").split("\\0"),
         "comm": Path("/proc/self/comm").read_text(),
-        "pdeath": pdeath(), "limits": [resource.getrlimit(n) for n in range(resource.RLIM_NLIMITS)],
+        "pdeath": pdeath(), "limits": [resource.getrlimit(n) for n in range(16)],
         "threads": [threading.active_count(), threading.current_thread() is threading.main_thread()],
         "torch_threads": [torch.get_num_threads(), torch.get_num_interop_threads()],
         "start_method": multiprocessing.get_start_method(allow_none=True),
@@ -116,7 +118,8 @@ def test_everything_that_a_process_can_see_of_itself_is_the_same(warm: WarmLaunc
 BIG = """
 class Workload(Workload):
     def build_model(self):
-        return nn.Sequential(nn.Linear(4, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.Linear(2048, 1))
+        # Many tensors of 1 MiB: whether glibc gives a freed one back at once differs from run to run.
+        return nn.Sequential(nn.Linear(4, 512), *(nn.Linear(512, 512) for _ in range(24)), nn.Linear(512, 1))
 """
 
 
@@ -126,13 +129,13 @@ def test_memory_figures_of_both_launches_agree(warm: WarmLauncher, tmp_path: Pat
         assert run.state is TrialState.COMPLETE, run.failure
     assert fresh.seen.fixed_overhead_bytes is not None
     assert forked.seen.fixed_overhead_bytes is not None
-    assert abs(fresh.seen.fixed_overhead_bytes - forked.seen.fixed_overhead_bytes) < AGREE_BYTES
+    assert abs(fresh.seen.fixed_overhead_bytes - forked.seen.fixed_overhead_bytes) < OVERHEAD_AGREES_BYTES
     one, other = fresh.seen.memory.device_peak_bytes, forked.seen.memory.device_peak_bytes
     assert one is not None
     assert other is not None
-    # 4.2 million parameters with gradients and two moments of AdamW.
+    # 6.3 million parameters with gradients and two moments of AdamW.
     assert one - fresh.seen.fixed_overhead_bytes > 64 << 20
-    assert abs(one - other) < AGREE_BYTES
+    assert abs(one - other) < PEAK_AGREES_BYTES
 
 
 def test_the_budget_is_held_alike(warm: WarmLauncher, tmp_path: Path) -> None:
@@ -176,7 +179,7 @@ def test_a_pool_that_is_spawned_by_the_workload(warm: WarmLauncher, tmp_path: Pa
     assert run.state is TrialState.COMPLETE, run.failure
 
 
-def test_threads_compile_and_numpy_work_in_a_forked_trial(warm: WarmLauncher, tmp_path: Path) -> None:
+def test_torch_and_numpy_start_their_threads_in_a_forked_trial(warm: WarmLauncher, tmp_path: Path) -> None:
     run = run_workload(
         warm,
         tmp_path,

@@ -145,6 +145,14 @@ def test_a_trial_that_ignores_term_is_killed_with_all_its_children(start_trial: 
     wait_gone(run.pid)
 
 
+def test_a_stop_right_after_the_launch_is_not_lost(start_trial: StartTrial) -> None:
+    for _ in range(10):
+        run = start_trial("time.sleep(600)")
+        run.stop()
+        run_out(run)
+        assert run._wait_status in (signal.SIGTERM, (128 + signal.SIGTERM) << 8), "it had to be killed"
+
+
 def test_what_a_finished_trial_leaves_is_killed(start_trial: StartTrial, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     run = run_out(

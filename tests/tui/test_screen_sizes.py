@@ -67,7 +67,7 @@ def test_two_tabs_below_120_columns() -> None:
         assert "CPU 50 %" in it.rows()[0]
         await it.press("1")
         assert shown() == [True, False]
-        assert "LOST" in it.text()
+        await it.until(lambda: "LOST" in it.text())
         await it.press("f4")
         assert shown() == [False, True]
         assert it.app.focused is it.tune.knobs

@@ -33,6 +33,7 @@ class FilterDialog(PromptDialog):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Take the line."""
         event.stop()
+        event.prevent_default()  # textual would call the base class as well
         self.dismiss(event.value.strip())
 
 

@@ -124,12 +124,12 @@ class NodePane(Vertical):
                 snapshot.host, past.util, inner, self._glyphs, layout.host_rows, past.taken, past.zoom, past.marks
             )
         )
-        self.processes.show_processes(snapshot.processes, bool(snapshot.devices), snapshot.process_note)
+        self.processes.show_processes(snapshot.processes, bool(snapshot.devices), snapshot.process_note, inner)
         self.processes.name_panel("Processes", f"{self.processes.shown} {self.processes.view.words}")
 
     def on_resize(self) -> None:
         """Bars and graphs have another width."""
-        self.call_after_refresh(self.redraw)
+        self.redraw()
 
     def on_descendant_focus(self) -> None:
         """The selected GPU is marked."""

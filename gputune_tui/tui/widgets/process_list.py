@@ -33,9 +33,10 @@ class ProcessList(RowList):
         """How many pass the filter."""
         return len(self._processes)
 
-    def show_processes(self, processes: Sequence[ProcessSnapshot], has_gpus: bool, note: str | None) -> None:
+    def show_processes(
+        self, processes: Sequence[ProcessSnapshot], has_gpus: bool, note: str | None, width: int
+    ) -> None:
         """Replace the rows; `note` is why they are not all."""
-        width = max(10, self.size.width)
         rows: list[ListRow] = []
         found = arranged(processes, self.view)
         self._processes = {key_of(process): process for process, _ in found}

@@ -103,7 +103,7 @@ class TunePane(Vertical):
         board.name_panel(*tune_lines.board_title(state))
         board.fill(tune_lines.board_header(state, width), tune_lines.board_rows(state, width, glyphs))
         running.name_panel(*tune_lines.running_title(state))
-        running.show(tune_lines.running_lines(state, width, glyphs))
+        running.show(tune_lines.running_lines(state, width, glyphs, max(tune_lines.RUNNING_LINES, running.size.height)))
 
     def say(self, text: str, is_error: bool = False) -> None:
         """Tell something in the last line."""
