@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import Any
 
@@ -39,6 +40,8 @@ def screen(command: tuple[str, ...] | None, given: dict[str, Any]) -> int:
     if given["low_bandwidth"]:
         # Read by textual when it is imported.
         os.environ.setdefault("TEXTUAL_FPS", "10")
+    # Until the screen stands nothing is thrown away: the collector would only look through what is being built.
+    gc.disable()
     from gputune_tui.tui.app import ScreenOptions, run_screen
 
     options = ScreenOptions(given["ascii_only"], given["mouse"], given["low_bandwidth"], interval_s, given["readonly"])

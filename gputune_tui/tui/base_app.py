@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from textual._compositor import ChopsUpdate
 from textual.app import App
 from textual.binding import BindingType
+from textual.geometry import Region
 from textual.screen import Screen
+from textual.widget import Widget
 
 from gputune_tui.tui.driver import AsciiDriver, PatientDriver
 from gputune_tui.tui.terminal import Look, end_on_signals, is_gone
-from gputune_tui.tui.thrift import ThriftyUpdate
+from gputune_tui.tui.thrift import Brush, ThriftyUpdate
 
 GONE_CHECK_S = 2.0
 HANGUP_CODE = 129
@@ -33,6 +36,7 @@ class TerminalApp(App[int]):
             self.theme = "ansi-dark"
         self.animation_level = "none"
         self._ascii = appearance.ascii
+        self._brush = Brush(self, self._write)
 
     @property
     def is_stuck(self) -> bool:
@@ -51,7 +55,20 @@ class TerminalApp(App[int]):
             screen.set_class(self._ascii, "-ascii")
         return super().push_screen(screen, *arguments, **options)
 
+    def paint(self, widget: Widget, regions: Sequence[Region]) -> bool:
+        """Draw regions of a widget's content at once; False if it has to be refreshed instead."""
+        return self._brush.paint(widget, regions)
+
+    def _write(self, text: str) -> None:
+        if self._driver is None or self._closed:
+            return
+        self._begin_update()
+        self._driver.write(text)
+        self._end_update()
+        self._driver.flush()
+
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        self._brush.flush()
         super()._display(screen, ThriftyUpdate(renderable) if isinstance(renderable, ChopsUpdate) else renderable)
 
     def _end(self, code: int) -> None:

@@ -128,10 +128,10 @@ def _card(entry: Entry, width: int, graphs: int, glyphs: Glyphs) -> list[Line]:
 def _graphs(past: Past, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     """Utilisation, and below it memory where there is room for both."""
     memory_rows = 0 if rows < 2 else max(1, rows // 3)
-    found: list[Line] = []
-    for values, height, kind in ((past.util, rows - memory_rows, "accent"), (past.memory, memory_rows, "dim")):
-        drawn = graph_rows(values, past.taken, width, height, glyphs, past.zoom, past.marks)
-        found += [((row, kind),) for row in drawn]
+    above = graph_rows(past.util, past.taken, width, rows - memory_rows, glyphs, past.zoom, past.marks)
+    below = graph_rows(past.memory, past.taken, width, memory_rows, glyphs, past.zoom)
+    found: list[Line] = [((row, "accent"),) for row in above]
+    found += [((row, "dim"),) for row in below]
     return found
 
 

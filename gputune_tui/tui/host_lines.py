@@ -11,7 +11,7 @@ from gputune_tui.tui.graph import Marks, graph_rows
 from gputune_tui.tui.widgets.lines import Line
 from gputune_tui.units import fixed_percent_text, part_text, rate_text, three_digits
 
-FIGURES_COLUMNS = 34
+FIGURES_COLUMNS = 40
 """Beside the cores."""
 
 
@@ -39,9 +39,10 @@ def host_lines(
     memory = part_text(host.memory_used_bytes, total)
     shm = part_text(host.shm_used_bytes, host.shm_total_bytes)
     cores = core_strip(host.per_cpu_fractions, max(1, width - FIGURES_COLUMNS), glyphs)
+    use = fixed_percent_text(host.cpu_fraction)
     waits = "" if host.iowait_fraction is None else f"   iowait {fixed_percent_text(host.iowait_fraction).strip()}"
     lines: list[Line] = [
-        ((cores, "accent"), (f"   load {three_digits(host.load_1)}{waits}", "")),
+        ((cores, "accent"), (f" {use}   load {three_digits(host.load_1)}{waits}", "")),
         bar_line("RAM", share(host.memory_used_bytes, total), memory, width, glyphs),
         bar_line("shm", share(host.shm_used_bytes, host.shm_total_bytes), shm, width, glyphs),
         ((f"disk {_rates(host.disk_read_bytes_per_s, host.disk_write_bytes_per_s, 'read', 'write')}", ""),

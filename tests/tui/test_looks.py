@@ -71,7 +71,11 @@ def test_the_screen(name: str, look: Look) -> None:
         await it.resize(80, 24)
         await compare(f"{name}-80x24-tune", it)
         await it.press("1")
+        # The panels are laid out when the pane has its size, and their rows when they have theirs.
+        for _ in range(3):
+            await it.settle()
         await compare(f"{name}-80x24-monitor", it)
+        await it.press("2")
         if look.ansi:
             for keys in ("w", "question_mark", "e"):
                 await it.press(keys)

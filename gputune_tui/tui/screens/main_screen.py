@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from typing import ClassVar
 
@@ -21,11 +22,9 @@ from gputune_tui.tui.actions import bindings
 from gputune_tui.tui.bridge import TICK_S, Bridge, EngineSaid, NodeSeen
 from gputune_tui.tui.glyphs import ASCII, Glyphs
 from gputune_tui.tui.gpu_lines import device_cell
-from gputune_tui.tui.help_text import help_lines
 from gputune_tui.tui.host_lines import host_title
 from gputune_tui.tui.screens.dialogs import PromptDialog, ReadDialog
 from gputune_tui.tui.screens.node_screen import NodeScreen
-from gputune_tui.tui.screens.open_dialog import OpenDialog
 from gputune_tui.tui.widgets.lines import Line, LineView
 from gputune_tui.tui.widgets.tune_pane import TunePane
 
@@ -74,6 +73,8 @@ class MainScreen(NodeScreen):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        gc.freeze()
+        gc.enable()
         self._bridge.start(self)
         self.set_interval(TICK_S, self._bridge.tick)
         if self._config is not None and self._config.workload.name:
@@ -203,6 +204,8 @@ class MainScreen(NodeScreen):
     def action_open(self) -> None:
         """Choose a workload."""
 
+        from gputune_tui.tui.screens.open_dialog import OpenDialog  # not needed for the first picture
+
         def chosen(config: StudyConfig | None) -> None:
             if config is not None:
                 self._config = config
@@ -213,6 +216,8 @@ class MainScreen(NodeScreen):
 
     def action_help(self) -> None:
         """Keys, marks and terms."""
+        from gputune_tui.tui.help_text import help_lines  # not needed for the first picture
+
         self.app.push_screen(ReadDialog("Help", help_lines(self._glyphs)))
 
     def action_quit(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -50,6 +51,7 @@ class MonitorScreen(NodeScreen):
         self.show_top()
         self.node.processes.focus()
         self._first = self.set_interval(FIRST_TICK_S, self._look_first)
+        self.call_after_refresh(_collect_garbage_again)
 
     def on_resize(self) -> None:
         """The first line has another width."""
@@ -112,3 +114,9 @@ class MonitorScreen(NodeScreen):
     def action_quit(self) -> None:
         """End the program."""
         self.app.exit(0)
+
+
+def _collect_garbage_again() -> None:
+    """Switched off while the program was loaded; what is there now is not looked through any more."""
+    gc.freeze()
+    gc.enable()

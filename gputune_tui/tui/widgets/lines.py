@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.segment import Segment
@@ -39,6 +39,14 @@ def clean(text: str) -> str:
 def columns(text: str) -> int:
     """Columns that a text takes."""
     return len(text) if text.isascii() else cell_len(text)
+
+
+@runtime_checkable
+class Painter(Protocol):
+    """A program that can draw a widget's lines by itself."""
+
+    def paint(self, widget: Widget, regions: Sequence[Region]) -> bool:
+        """Draw regions of its content; whether it has."""
 
 
 class LineView(Widget):
@@ -84,8 +92,13 @@ class LineView(Widget):
             elif before[y] != line:
                 spans = changed_columns(before[y], line) or [(0, self.size.width)]
                 regions += [Region(begin, y, end - begin, 1) for begin, end in spans]
-        if regions:
+        if regions and not self._is_painted(regions):
             self.refresh(*regions)
+
+    def _is_painted(self, regions: Sequence[Region]) -> bool:
+        """Whether the program could draw them past textual."""
+        app = self.app
+        return isinstance(app, Painter) and app.paint(self, regions)
 
     def name_panel(self, title: str, subtitle: str = "") -> None:
         """Set the border's title and the value at its end."""

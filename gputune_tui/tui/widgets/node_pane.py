@@ -118,7 +118,8 @@ class NodePane(Vertical):
         else:
             self.gpus.say(node_lines.problem_lines(snapshot, inner) or [(("asking the driver", "dim"),)])
         past = self._past(CPU, inner)
-        self.host.name_panel(*host_lines.host_title(snapshot.host))
+        # Its value stands in a line: textual draws a panel anew whose border changes.
+        self.host.name_panel(host_lines.host_title(snapshot.host)[0])
         self.host.show(
             host_lines.host_lines(
                 snapshot.host, past.util, inner, self._glyphs, layout.host_rows, past.taken, past.zoom, past.marks
