@@ -42,7 +42,7 @@ async def until(pilot: Pilot[int], reached: Callable[[], bool]) -> None:
 
 def app_for(bridge: Bridge, config: StudyConfig | None) -> tuple[GputuneApp, MainScreen]:
     """The program and its screen."""
-    app = GputuneApp(bridge, config, Search(SPACE), Look(ansi=False, ascii=False))
+    app = GputuneApp(lambda: bridge, config, Search(SPACE), Look(ansi=False, ascii=False))
     screen = app.get_default_screen()
     assert isinstance(screen, MainScreen)
     return app, screen

@@ -131,7 +131,8 @@ def _speed_check(claimed: Throughput | None, measured: Throughput | None, other_
     missing = claimed.value - measured.value
     # The intervals are symmetric in logarithms: of each the half that points at the other counts.
     halves = (claimed.value - claimed.low, measured.high - measured.value)
-    slower = missing > claimed.value * SPEED_TOLERANCE and missing > max(halves)
+    # Both together: the claim is the best of many settings by one launch each, so it is likely a lucky one.
+    slower = missing > claimed.value * SPEED_TOLERANCE and missing > sum(halves)
     reason = f"{percent_text(missing / claimed.value)} below the claim" if slower else ""
     return Check("throughput", *words, not slower, reason)
 

@@ -43,6 +43,15 @@ class TerminalApp(App[int]):
         """Whether the terminal did not take the last of the output."""
         return isinstance(self._driver, PatientDriver) and self._driver.stuck
 
+    @property
+    def failure(self) -> Exception | None:
+        """The bug that ended the program, if one did."""
+        return self._exception
+
+    def _print_error_renderables(self) -> None:
+        # Textual would print the traceback: whoever ran the program tells of the failure in one sentence.
+        self._exit_renderables.clear()
+
     def on_mount(self) -> None:
         """Listen for what may end the program."""
         if not self.is_headless:

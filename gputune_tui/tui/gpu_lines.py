@@ -1,24 +1,16 @@
-"""One GPU as lines, in every density of the layout, and all that is known of it for a close look."""
+"""One GPU as lines, in every density of the layout."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gputune_tui.domain.telemetry import DeviceSnapshot, MigSnapshot
 from gputune_tui.tui.glyphs import Glyphs
 from gputune_tui.tui.graph import Marks, graph_rows
-from gputune_tui.tui.panel_layout import Density, PanelLayout
-from gputune_tui.tui.widgets.lines import Line, Span, fitted
-from gputune_tui.units import (
-    UNKNOWN,
-    bytes_text,
-    fixed_percent_text,
-    part_text,
-    percent_text,
-    rate_text,
-    three_digits,
-)
+from gputune_tui.tui.panel_layout import BAR_ROWS, Density, PanelLayout
+from gputune_tui.tui.widgets.lines import Line, Span, fitted, wrapped
+from gputune_tui.units import UNKNOWN, fixed_percent_text, part_text
 
 BUSY_FRACTION, FULL_FRACTION = 0.75, 0.90
 """From here on a bar is coloured: a busy GPU is good news, full memory is not."""
@@ -97,7 +89,7 @@ def _card(entry: Entry, width: int, graphs: int, glyphs: Glyphs) -> list[Line]:
     head = _head(entry, glyphs)
     if device.state == "lost":
         name = f" {device_name(device)}" if device.name else ""
-        return [(head, (name, "")), ((LOST, "bad"),)]
+        return [(head, (name, "")), *wrapped(LOST, width, "bad", BAR_ROWS - 1)]
     kind = "dim" if device.state == "stale" else ""
     if instance is not None:
         name = f" {(instance.name or 'MIG instance').removeprefix('NVIDIA ')}"
@@ -167,10 +159,10 @@ def _instance_row(entry: Entry, width: int, glyphs: Glyphs) -> Line:
     instance = entry.instance
     assert instance is not None
     part = share(instance.memory_used_bytes, instance.memory_total_bytes)
-    used = part_text(instance.memory_used_bytes, instance.memory_total_bytes)
-    bar = glyphs.bar(part, max(4, min(24, width - 40)))
-    name = (instance.name or "MIG").rpartition(" ")[2]
-    return (_head(entry, glyphs), (f" MIG {name} ", "dim"), (bar, full_kind(part)), (f" {used}", ""))
+    used = part_text(instance.memory_used_bytes, instance.memory_total_bytes).replace("iB", "")
+    head, name = _head(entry, glyphs), f" MIG {(instance.name or '').rpartition(' ')[2]} "
+    bar = glyphs.bar(part, max(4, min(24, width - len(head[0]) - len(name) - len(used) - 1)))
+    return (head, (name, "dim"), (bar, full_kind(part)), (f" {used}", ""))
 
 
 def vitals(device: DeviceSnapshot, kind: str = "", chips: bool = False) -> Line:
@@ -261,68 +253,3 @@ def full_kind(fraction: float | None) -> str:
     if fraction is None or fraction < BUSY_FRACTION:
         return ""
     return "bad" if fraction >= FULL_FRACTION else "warn"
-
-
-def device_facts(device: DeviceSnapshot) -> Mapping[str, str]:
-    """All that is known of a GPU beyond its lines, by name."""
-    facts = {
-        "UUID": device.uuid or UNKNOWN,
-        "bus": device.pci_bus or UNKNOWN,
-        "PCIe": _pcie(device),
-        "rx/tx": f"{rate_text(device.pcie_rx_bytes_per_s)} / {rate_text(device.pcie_tx_bytes_per_s)}",
-        "P-state": UNKNOWN if device.pstate is None else f"P{device.pstate}",
-        "memory clock": UNKNOWN if device.memory_clock_mhz is None else f"{device.memory_clock_mhz} MHz",
-        "memory busy": percent_text(device.memory_util_fraction),
-        "reserved": bytes_text(device.memory_reserved_bytes),
-        "slows at": UNKNOWN if device.slowdown_temperature_c is None else f"{device.slowdown_temperature_c:.0f} °C",
-        "fan": percent_text(device.fan_fraction),
-        "enc/dec": f"{percent_text(device.encoder_fraction)} / {percent_text(device.decoder_fraction)}",
-        "ECC": _ecc(device),
-        "persistence": _switch(device.persistence),
-        "compute mode": device.compute_mode or UNKNOWN,
-        "MIG": f"on, {len(device.mig)} instances" if device.mig_enabled else _switch(device.mig_enabled),
-        "NVLink": _nvlink(device),
-        "energy": UNKNOWN if device.energy_j is None else f"{three_digits(device.energy_j / 3.6e6)} kWh",
-    }
-    return facts
-
-
-def _pcie(device: DeviceSnapshot) -> str:
-    if device.pcie_generation is None and device.pcie_width is None:
-        return UNKNOWN
-    now = f"{device.pcie_generation or UNKNOWN} x{device.pcie_width or UNKNOWN}"
-    most = f"{device.pcie_max_generation or UNKNOWN} x{device.pcie_max_width or UNKNOWN}"
-    return now if now == most else f"{now} of {most}"
-
-
-def _ecc(device: DeviceSnapshot) -> str:
-    if not device.ecc_enabled:
-        return _switch(device.ecc_enabled)
-    counts = [UNKNOWN if count is None else str(count) for count in (device.ecc_corrected, device.ecc_uncorrected)]
-    return f"{counts[0]} corrected, {counts[1]} not"
-
-
-def _nvlink(device: DeviceSnapshot) -> str:
-    if not device.nvlink_links:
-        return UNKNOWN if device.nvlink_links is None else "none"
-    rates = f"{rate_text(device.nvlink_rx_bytes_per_s)} / {rate_text(device.nvlink_tx_bytes_per_s)}"
-    return f"{device.nvlink_links} links, {rates}"
-
-
-def _switch(value: bool | None) -> str:
-    return UNKNOWN if value is None else "on" if value else "off"
-
-
-def flowed(facts: Mapping[str, str], width: int) -> list[Line]:
-    """Names and values one after the other, as many on a line as fit."""
-    lines: list[Line] = []
-    line: tuple[Span, ...] = ()
-    used = 0
-    for name, value in facts.items():
-        size = len(name) + 1 + len(value) + 3
-        if line and used + size > width:
-            lines.append(line)
-            line, used = (), 0
-        line += ((f" {name} ", "dim"), (f"{value} ", ""))
-        used += size
-    return [*lines, line] if line else lines

@@ -82,7 +82,8 @@ def _dots(levels: Sequence[float | None], height: int, glyphs: Glyphs) -> list[i
     """How many steps are filled. What is known has one at least, so that idle differs from unknown."""
     top = height * (DOTS if glyphs.braille else len(glyphs.levels))
     return [
-        0 if level is None or not math.isfinite(level) else min(top, max(1, round(level * top))) for level in levels
+        0 if level is None or not math.isfinite(level) else max(1, round(min(1.0, max(0.0, level)) * top))
+        for level in levels
     ]
 
 

@@ -59,4 +59,6 @@ def run_monitor(collector: Collector, recorder: Recorder | None, appearance: Loo
         collector.close()
         # The thread that writes holds the lock which the interpreter would take at its end.
         os._exit(app.return_code or 0)
+    if app.failure is not None:
+        raise app.failure
     return app.return_code or 0

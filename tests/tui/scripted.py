@@ -144,7 +144,7 @@ def make_app(
     """The program over both."""
     engine, sampler = ScriptedEngine(), ScriptedSampler()
     bridge = Bridge(engine, sampler)
-    app = GputuneApp(bridge, config, Search(), appearance or Look(ansi=False, ascii=False))
+    app = GputuneApp(lambda: bridge, config, Search(), appearance or Look(ansi=False, ascii=False))
     return app, bridge, engine, sampler
 
 

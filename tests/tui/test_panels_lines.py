@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gputune_tui.domain.telemetry import DeviceSnapshot, HostSnapshot, MigSnapshot, NodeSnapshot, ProcessSnapshot
 from gputune_tui.tui.glyphs import ASCII, UNICODE, Glyphs
-from gputune_tui.tui.gpu_lines import Entry, Past, device_facts, device_row, entry_lines, flowed
+from gputune_tui.tui.gpu_facts import device_facts, flowed
+from gputune_tui.tui.gpu_lines import Entry, Past, device_row, entry_lines
 from gputune_tui.tui.host_lines import core_strip, host_lines, host_title
 from gputune_tui.tui.panel_layout import Density, PanelLayout
 from gputune_tui.tui.process_table import View, arranged, detail_lines, header_line, process_line

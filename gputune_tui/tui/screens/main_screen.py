@@ -51,7 +51,8 @@ class MainScreen(NodeScreen):
         is_readonly: bool = False,
     ) -> None:
         super().__init__(bridge, glyphs, interval_s, is_readonly)
-        self._bridge = bridge
+        self.bridge = bridge
+        """The seam to engine and sampler; whoever shows this screen closes it."""
         self._config = config
         self.tune = TunePane(glyphs, bridge.send, search, id="tune")
         self._age_s: float | None = None
@@ -75,10 +76,10 @@ class MainScreen(NodeScreen):
     def _begin(self) -> None:
         gc.freeze()
         gc.enable()
-        self._bridge.start(self)
-        self.set_interval(TICK_S, self._bridge.tick)
+        self.bridge.start(self)
+        self.set_interval(TICK_S, self.bridge.tick)
         if self._config is not None and self._config.workload.name:
-            self._bridge.send(Open(self._config))
+            self.bridge.send(Open(self._config))
         else:
             self.action_open()
 
@@ -89,7 +90,7 @@ class MainScreen(NodeScreen):
             if isinstance(event, TrialStarted | TrialFinished):
                 self.node.mark(isinstance(event, TrialStarted))
         state = self.tune.state
-        self._bridge.set_quiet(state.is_timed)
+        self.bridge.set_quiet(state.is_timed)
         opened = state.opened
         on_gpu = opened is not None and opened.identity.environment.device_kind != "cpu"
         self.node.budget_bytes = opened.budget.device_bytes if opened is not None and on_gpu else None
@@ -197,7 +198,7 @@ class MainScreen(NodeScreen):
         def write(path: str | None) -> None:
             if path is not None:
                 replace = check(path) is not None
-                self._bridge.send(Export(trial_id, "yaml", path, replace))
+                self.bridge.send(Export(trial_id, "yaml", path, replace))
 
         self.app.push_screen(PromptDialog("Export", hint, DEFAULT_FILE, check), write)
 
@@ -210,7 +211,7 @@ class MainScreen(NodeScreen):
             if config is not None:
                 self._config = config
                 self.tune.stop()
-                self._bridge.send(Open(config))
+                self.bridge.send(Open(config))
 
         self.app.push_screen(OpenDialog(self._config), chosen)
 
@@ -294,12 +295,12 @@ class MainScreen(NodeScreen):
         """The node."""
         self.set_class(True, "-monitor")
         self.set_class(False, "-tune")
-        self.node.processes.focus()
+        self.set_focus(self.node.processes)
         self.show_top()
 
     def action_show_tune(self) -> None:
         """The tuning pane."""
         self.set_class(False, "-monitor")
         self.set_class(True, "-tune")
-        self.tune.knobs.focus()
+        self.set_focus(self.tune.knobs)
         self.show_top()

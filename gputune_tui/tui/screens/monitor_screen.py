@@ -49,7 +49,7 @@ class MonitorScreen(NodeScreen):
         """Begin with what is there."""
         self.set_class(self._glyphs is ASCII, "-ascii")
         self.show_top()
-        self.node.processes.focus()
+        self.set_focus(self.node.processes)
         self._first = self.set_interval(FIRST_TICK_S, self._look_first)
         self.call_after_refresh(_collect_garbage_again)
 

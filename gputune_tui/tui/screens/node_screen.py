@@ -89,7 +89,7 @@ class NodeScreen(Screen[None]):
     def action_signal(self) -> None:
         """Ask which signal to send to the selected process."""
         process = self.node.selected_process
-        if process is not None and self.node.processes.has_focus:
+        if process is not None and self.focused is self.node.processes:
             self.app.push_screen(SignalDialog(process, self._is_readonly))
 
     def action_interval(self, step: int) -> None:

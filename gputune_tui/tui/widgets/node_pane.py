@@ -13,7 +13,8 @@ from gputune_tui.domain.telemetry import DeviceSnapshot, NodeSnapshot, ProcessSn
 from gputune_tui.telemetry.history import History
 from gputune_tui.tui import host_lines, node_lines
 from gputune_tui.tui.glyphs import Glyphs
-from gputune_tui.tui.gpu_lines import Entry, Past, device_facts, device_name, flowed, memory_fraction
+from gputune_tui.tui.gpu_facts import device_facts, flowed
+from gputune_tui.tui.gpu_lines import Entry, Past, device_name, memory_fraction
 from gputune_tui.tui.graph import values_per_column
 from gputune_tui.tui.panel_layout import Density, PanelLayout, panel_layout
 from gputune_tui.tui.process_table import View
@@ -77,7 +78,12 @@ class NodePane(Vertical):
     @property
     def has_keys(self) -> bool:
         """Whether the keys go to one of its lists."""
-        return self.gpus.has_focus or self.processes.has_focus
+        return self.is_attached and self.screen.focused in (self.gpus, self.processes)
+
+    @property
+    def is_in_gpus(self) -> bool:
+        """Whether they go to the GPUs. A widget itself learns only later that it has the focus."""
+        return self.is_attached and self.screen.focused is self.gpus
 
     @property
     def selected_process(self) -> ProcessSnapshot | None:
@@ -144,19 +150,20 @@ class NodePane(Vertical):
 
     def move(self, rows: int, columns: int = 0) -> None:
         """Move the selection of the list that has the keys."""
-        if not self.gpus.has_focus:
+        if not self.is_in_gpus:
             self.processes.move(rows)
         elif self.gpus.move(rows, columns):
             self.redraw()
 
     def other_list(self) -> None:
         """GPUs or processes."""
-        (self.processes if self.gpus.has_focus else self.gpus).focus()
+        # At once: the next key may be there already.
+        self.screen.set_focus(self.processes if self.is_in_gpus else self.gpus)
 
     def toggle_details(self) -> None:
         """Open the selected GPU or process in place, or close it."""
         snapshot = self.snapshot
-        if not self.gpus.has_focus:
+        if not self.is_in_gpus:
             self.processes.toggle_details()
         elif snapshot is not None and snapshot.devices:
             places = _places(snapshot)
@@ -204,7 +211,7 @@ class NodePane(Vertical):
                 past = replace(past, memory=self._history.last(f"mem{device.index}", len(past.util)))
             entry = Entry(device, None, device.index in ours, False, past, self.budget_bytes)
             entries += [entry, *(replace(entry, instance=instance, is_ours=False) for instance in device.mig)]
-        if self.gpus.has_focus and entries:
+        if self.is_in_gpus and entries:
             place = min(self.gpus.cursor, len(entries) - 1)
             entries[place] = replace(entries[place], is_selected=True)
         return entries
