@@ -19,7 +19,7 @@ def test_a_bug_is_handed_on_and_prints_nothing(capsys: pytest.CaptureFixture[str
             raise LookupError("a bug of ours")
 
         screen.app.call_later(bug)
-        await screen.until(lambda: False, "the end of the program")
+        await screen.until(lambda: False)
 
     with pytest.raises(LookupError, match="a bug of ours"):
         drive(steps)
