@@ -1,4 +1,4 @@
-"""The screen as text, row by row, and the colours of terminals that have only sixteen.
+"""The screen as text, row by row, and as pictures with its colours; and terminals that have only sixteen.
 
 After a wanted change: GPUTUNE_SNAPSHOTS=write pytest tests/tui/test_looks.py, and read the difference.
 """
@@ -45,14 +45,21 @@ async def fill(it: Driven) -> None:
     )
 
 
-async def compare(name: str, it: Driven) -> None:
-    """Exactly what is stored; trailing blanks apart."""
+async def compare(name: str, it: Driven, picture: bool = False) -> None:
+    """Exactly what is stored; trailing blanks apart. The text first: it can be read in a difference."""
     await it.until(lambda: it.rows()[-1].strip())  # the footer is built anew for another focus
-    shown = "\n".join(row.rstrip() for row in it.rows()) + "\n"
-    path = FOLDER / f"{name}.txt"
+    stored(f"{name}.txt", "\n".join(row.rstrip() for row in it.rows()) + "\n")
+    if picture:
+        stored(f"{name}.svg", it.app.export_screenshot(title=name))
+
+
+def stored(name: str, shown: str) -> None:
+    """Compare with a stored snapshot, or store it where that is asked for."""
+    path = FOLDER / name
     if os.environ.get("GPUTUNE_SNAPSHOTS") == "write":
         path.write_text(shown, encoding="utf-8")
-    assert path.read_text(encoding="utf-8") == shown, f"another screen than {path.name}; see the head of this file"
+    same = path.read_text(encoding="utf-8") == shown
+    assert same, f"another screen than {path.name}; see the head of this file"
 
 
 def is_of_terminal(it: Driven) -> bool:
@@ -66,10 +73,10 @@ def is_of_terminal(it: Driven) -> bool:
 def test_the_screen(name: str, look: Look) -> None:
     async def steps(it: Driven) -> None:
         await fill(it)
-        await compare(f"{name}-120x40", it)
+        await compare(f"{name}-120x40", it, picture=True)
         assert is_of_terminal(it) == look.ansi
         await it.resize(80, 24)
-        await compare(f"{name}-80x24-tune", it)
+        await compare(f"{name}-80x24-tune", it, picture=True)
         await it.press("1")
         # The panels are laid out when the pane has its size, and their rows when they have theirs.
         for _ in range(3):
