@@ -1,0 +1,101 @@
+"""What a running `gputune-tui monitor` takes from a trial: its throughput with the monitor on against stopped.
+
+Run: python -m tests.benchmarks.disturbance [CYCLES]
+
+One resident trial of `lm` tiny; its blocks are taken off, on, on, off, the monitor being stopped by SIGSTOP and let go
+by SIGCONT in between. The interval is that of Student's t over the cycles' log ratios.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from gputune_tui.domain.job import MeasurePlan
+from gputune_tui.domain.protocol import Finish, RunBlock
+from gputune_tui.domain.trial import Block
+from gputune_tui.ranking.student import t_quantile
+from gputune_tui.trial.launcher import LocalLauncher
+from gputune_tui.trial.supervisor import Limits, TrialRun, become_subreaper
+from tests.benchmarks.start import lm_tiny
+from tests.pty.terminal import Terminal
+
+CYCLES = 60
+ORDER = (False, True, True, False)
+"""Whether the monitor runs: a steady drift of the machine cancels out within a cycle."""
+BLOCK_S = 1.1
+"""Longer than the monitor's interval, so that every block has a whole tick of it."""
+HALF_WIDTH = 0.01
+LEAST_CYCLES = 60
+
+
+def toggle(pids: list[int], runs: bool) -> None:
+    """Stop the monitor's processes, or let them go on."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT if runs else signal.SIGSTOP)
+
+
+def next_block(run: TrialRun) -> Block:
+    """Order one block and wait for it."""
+    before = len(run.seen.blocks)
+    run.order(RunBlock())
+    while len(run.seen.blocks) == before or run.seen.phase != "ready":
+        run.poll()
+        assert not run.finished, run.failure
+    return run.seen.blocks[-1]
+
+
+def log_ratios(run: TrialRun, pids: list[int], cycles: int) -> list[float]:
+    """Of each cycle: log throughput with the monitor on, less that with it off."""
+    found = []
+    for _ in range(cycles):
+        rates: dict[bool, list[float]] = {True: [], False: []}
+        for runs in ORDER:
+            toggle(pids, runs)
+            rates[runs].append(math.log(next_block(run).samples_per_s))
+        found.append(statistics.fmean(rates[True]) - statistics.fmean(rates[False]))
+    toggle(pids, True)
+    return found
+
+
+def main() -> int:
+    """Print the ratio with its interval; exit code 1 where it leaves out 1 or is too wide."""
+    cycles = int(sys.argv[1]) if len(sys.argv) > 1 else CYCLES
+    become_subreaper()
+    plan = MeasurePlan(block_s=BLOCK_S, breakdown_steps=0)
+    job = replace(lm_tiny(), paced=True, plan=plan)
+    with tempfile.TemporaryDirectory() as folder, closing(Terminal(("monitor",), Path(folder))) as monitor:
+        monitor.wait_for("CPU")
+        pids = list(monitor.processes())
+        run = TrialRun(LocalLauncher().launch(job, Path(folder) / "trial"), Limits())
+        try:
+            while run.seen.phase != "ready":
+                run.poll()
+                assert not run.finished, run.failure
+            time.sleep(3)  # the monitor's own start is no part of it
+            ratios = log_ratios(run, pids, cycles)
+            run.order(Finish())
+        finally:
+            run.close()
+    mean = statistics.fmean(ratios)
+    width = t_quantile(0.95, len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
+    low, high = math.exp(mean - width), math.exp(mean + width)
+    passed = low <= 1 <= high and width < HALF_WIDTH and cycles >= LEAST_CYCLES
+    print(
+        f"throughput with the monitor on over off: {math.exp(mean):.4f} ({low:.4f} to {high:.4f}), "
+        f"half-width {width:.2%}, {cycles} cycles of {len(ORDER)} blocks: {'PASS' if passed else 'FAIL'}"
+    )
+    return not passed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
