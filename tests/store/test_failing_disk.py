@@ -135,13 +135,13 @@ def test_a_file_that_may_not_grow_keeps_its_whole_lines(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
+    """A file system of 128 KiB."""
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(disk)], capture_output=True, text=True, check=False
     )
     if mounted.returncode != 0:
         pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
@@ -154,7 +154,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.privileged
 def test_a_full_disk_loses_nothing(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 40_000)
+    ballast.write_bytes(b"x" * 100_000)
     study = small_disk / "study"
     writer = StudyWriter(study)
     writer.append(opened())

@@ -22,9 +22,10 @@ from .test_supervisor import run_out
 pytestmark = pytest.mark.slow
 
 PLAN = MeasurePlan(blocks=2, min_blocks=2, block_s=0.05, max_warmup_steps=6, extra_blocks=0)
-OVERHEAD_AGREES_BYTES = 3 << 20
-PEAK_AGREES_BYTES = 8 << 20
-"""Two launches of the same kind differ by up to 4 MiB: when glibc gives freed memory back is not the same each time."""
+OVERHEAD_AGREES_BYTES = 16 << 20
+PEAK_AGREES_BYTES = 24 << 20
+"""Far below the 300 MiB that a forked child would lack if it did not map what its host had. Launches of one kind differ
+by up to 16 MiB here, since glibc does not always give freed memory back; `tests.benchmarks.start` asks for 8."""
 HEAD = """
 import atexit, gc, json, multiprocessing, os, random, resource, signal, sys, threading, torch
 from pathlib import Path
