@@ -10,6 +10,7 @@ from typing import TextIO
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Trial, TrialState
 from gputune_tui.engine.events import (
+    Confirming,
     EngineEvent,
     PairFinished,
     Problem,
@@ -27,6 +28,12 @@ from gputune_tui.units import bytes_text, ratio_text, seconds_text, three_digits
 
 REDRAW_S = 0.5
 """The live line changes at most twice a second: this program must idle while a block is timed."""
+
+
+def confirming_text(event: Confirming) -> str:
+    """In words."""
+    launches = "1 more launch" if event.launches == 1 else f"{event.launches} more launches"
+    return f"trial {event.trial_id} is the best so far: {launches} to confirm it"
 
 
 class ProgressPrinter:
@@ -60,6 +67,8 @@ class ProgressPrinter:
             self.line(self._finished(event))
         elif isinstance(event, PairFinished):
             self.line(_pair(event))
+        elif isinstance(event, Confirming):
+            self.line(confirming_text(event))
         elif isinstance(event, SearchFinished) and event.stopped_because:
             self.line(f"search stopped: {event.stopped_because}")
         elif isinstance(event, Problem):

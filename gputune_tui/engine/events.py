@@ -91,6 +91,15 @@ class PairFinished:
 
 
 @dataclass(frozen=True)
+class Confirming:
+    """The best trial so far is launched again: the fastest of many is likely one of those that were lucky."""
+
+    trial_id: int
+    launches: int
+    """That are added."""
+
+
+@dataclass(frozen=True)
 class SearchFinished:
     """No further trial will be asked for."""
 
@@ -178,6 +187,7 @@ EngineEvent = (
     | TrialProgress
     | TrialFinished
     | PairFinished
+    | Confirming
     | SearchFinished
     | Compared
     | Problem

@@ -8,7 +8,7 @@ from gputune_tui.domain.knobs import KNOB_BY_NAME
 from gputune_tui.domain.space import BATCH_KNOBS, Cells, SearchSpace
 from gputune_tui.engine.commands import Search
 from gputune_tui.engine.defaults import default_space
-from gputune_tui.engine.events import SearchFinished, SearchPlanned
+from gputune_tui.engine.events import Confirming, SearchFinished, SearchPlanned
 from gputune_tui.engine.running import Task
 from gputune_tui.engine.study_session import StudySession
 from gputune_tui.errors import UsageError
@@ -18,6 +18,9 @@ from gputune_tui.search.sampler import Sampler
 from gputune_tui.search.stop import stop_reason
 from gputune_tui.trial.launcher import placeholders
 from gputune_tui.units import bytes_text
+
+CONFIRMED_LAUNCHES = 3
+"""As many as `verify` makes of what it is told."""
 
 
 def search(session: StudySession, command: Search) -> Task:
@@ -55,7 +58,23 @@ def _run_cells(session: StudySession, command: Search, cells: Cells, to_run: int
         sampler.tell(trial)
         trials.append(trial)
         because = stop_reason(trials, cells.reference) or too_small_for_anything(session)
+    if because is None and (command.max_time_s is None or time.monotonic() - began < command.max_time_s):
+        yield from confirm_best(session, cells)
     yield SearchFinished(because)
+
+
+def confirm_best(session: StudySession, cells: Cells) -> Task:
+    """Launch the best again until the best is one that was launched `CONFIRMED_LAUNCHES` times.
+
+    The fastest of many settings with a launch each was lucky more often than not, and a machine drifts meanwhile.
+    """
+    while (best := session.board().best) is not None:
+        missing = CONFIRMED_LAUNCHES - len(best.trial.launches)
+        if missing <= 0 or best.trial.settings not in cells.settings:
+            return
+        yield Confirming(best.trial.id, missing)
+        if (yield from session.run_again(best.trial, missing)) is None:
+            return
 
 
 def too_small_for_anything(session: StudySession) -> str | None:

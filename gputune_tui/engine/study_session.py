@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial, TrialState
 from gputune_tui.engine.device_lock import DeviceLock
-from gputune_tui.engine.events import EngineEvent, StudyOpened, TrialFinished, TrialStarted
+from gputune_tui.engine.events import EngineEvent, Problem, StudyOpened, TrialFinished, TrialStarted
 from gputune_tui.engine.opening import Opened
 from gputune_tui.engine.running import run_to_end
 from gputune_tui.errors import StoreWriteError
@@ -171,6 +171,33 @@ class StudySession:
                 self.end(draft, (), failure, partial)
         yield TrialFinished(trial, number, total, self.remaining_s(number, total))
         return trial
+
+    def run_again(self, trial: Trial, launches: int) -> Generator[EngineEvent | None, None, Trial | None]:
+        """Add launches to a COMPLETE trial and store it anew. Closing it leaves the trial as it was.
+
+        Returns:
+            The trial; None where a launch failed, which is said.
+        """
+        yield TrialStarted(trial.id, trial.settings, 1, 1)
+        began, added = time.monotonic(), list[Launch]()
+        for index in range(len(trial.launches), len(trial.launches) + launches):
+            yield from self.take_device()
+            try:
+                directory = self._writer.directory_of(trial.id) / f"launch{index + 1}"
+                job = self.opened.job(trial.settings, self.fixed_overhead_bytes)
+                run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, trial.id)
+            finally:
+                self.lock.release()
+            if run.failure is not None:
+                yield Problem(f"trial {trial.id}, launched again, ended: {run.failure.message}; its figures stay")
+                return None
+            added.append(run.seen.launch())
+        elapsed_s = (trial.elapsed_s or 0.0) + time.monotonic() - began
+        again = replace(trial, launches=(*trial.launches, *added), elapsed_s=elapsed_s)
+        self._trials[trial.id] = again
+        self._append(TrialEnded(self.generation, again))
+        yield TrialFinished(again, 1, 1, None)
+        return again
 
     def take_device(self) -> Generator[EngineEvent | None, None, None]:
         """Wait until no other instance measures on the device; with `--share` not at all."""

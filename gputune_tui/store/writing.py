@@ -91,9 +91,8 @@ class StudyWriter:
             StoreWriteError: the directory cannot be made.
             StudyError: ten thousand ids in a row are in use.
         """
-        folder = self._study / "trials"
         for trial_id in range(first, first + CLAIM_TRIES):
-            directory = folder / str(trial_id)
+            directory = self.directory_of(trial_id)
             try:
                 directory.mkdir(parents=True)
             except FileExistsError:
@@ -101,7 +100,11 @@ class StudyWriter:
             except OSError as error:
                 raise StoreWriteError(self._words(error)) from error
             return trial_id, directory
-        raise StudyError(f"{folder} holds too many trials; choose another --study")
+        raise StudyError(f"{self._study} holds too many trials; choose another --study")
+
+    def directory_of(self, trial_id: int) -> Path:
+        """Where the logs of a trial lie."""
+        return self._study / "trials" / str(trial_id)
 
     def close(self) -> None:
         """Try once more to write what is pending, and close the file. Raises nothing."""

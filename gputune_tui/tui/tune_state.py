@@ -10,6 +10,7 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Trial, TrialState
 from gputune_tui.engine.events import (
     Compared,
+    Confirming,
     EngineEvent,
     Exported,
     PairFinished,
@@ -137,6 +138,8 @@ class TuneState:
             self._finish(event)
         elif isinstance(event, PairFinished | Compared):
             self._compare(event)
+        elif isinstance(event, Confirming):
+            self.say(f"trial {event.trial_id} is the best so far; it is launched again to confirm it")
         elif isinstance(event, SearchFinished):
             if event.stopped_because:
                 self.say(f"the search stopped: {event.stopped_because}")

@@ -16,6 +16,7 @@ from gputune_tui.domain.trial import Trial, TrialState
 from gputune_tui.engine.commands import Command, Compare, RunSettings, RunTrial, Search, StudyConfig
 from gputune_tui.engine.events import (
     Compared,
+    Confirming,
     EngineEvent,
     Exported,
     PairFinished,
@@ -50,6 +51,7 @@ MESSAGES: list[Any] = [
     TrialProgress(1, "measure", blocks=2, planned_blocks=8, samples_per_s=12.5),
     TrialFinished(TRIAL, 1, 4, 12.0),
     PairFinished(1, 1.1, 1.0, 1.2, "undecided"),
+    Confirming(3, 2),
     SearchFinished(None),
     Compared(TRIAL, TRIAL, 1.0, 0.9, 1.1, 0.95, "tied", 6, 3, ("A: x",)),
     Problem("disk full"),
