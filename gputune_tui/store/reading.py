@@ -227,7 +227,11 @@ class _Merging:
         elif isinstance(record, TrialBegan):
             self.trials.setdefault((record.trial_id, record.time), _unfinished(record, writer_alive))
         else:
-            self.trials[record.trial.id, record.trial.started_at] = record.trial
+            trial = record.trial
+            known = self.trials.get((trial.id, trial.started_at))
+            # A confirmed trial has a later record with more launches, in another journal perhaps.
+            if known is None or len(trial.launches) >= len(known.launches):
+                self.trials[trial.id, trial.started_at] = trial
 
     def in_order(self) -> tuple[Trial, ...]:
         return tuple(sorted(self.trials.values(), key=lambda trial: trial.id))
