@@ -93,16 +93,19 @@ class StudySession:
         Raises:
             StoreWriteError: the study cannot be written; nothing was launched.
         """
-        identity = self.opened.identity
-        if not self._announced:
-            self._append(GenerationOpened(self.generation, identity, time.time()))
-            self._announced = True
+        self._announce()
         trial_id, directory = self._writer.claim_trial_id(self._next_id)
         self._next_id = trial_id + 1
         draft = TrialDraft(trial_id, directory, settings)
         budget = self.opened.budget.device_bytes
         self._append(TrialBegan(self.generation, trial_id, settings, budget, draft.started_at))
         return draft
+
+    def _announce(self) -> None:
+        """Say in this writer's journal to which generation what follows belongs."""
+        if not self._announced:
+            self._append(GenerationOpened(self.generation, self.opened.identity, time.time()))
+            self._announced = True
 
     def end(
         self,
@@ -178,6 +181,7 @@ class StudySession:
         Returns:
             The trial; None where a launch failed, which is said.
         """
+        self._announce()
         yield TrialStarted(trial.id, trial.settings, 1, 1)
         began, added = time.monotonic(), list[Launch]()
         for index in range(len(trial.launches), len(trial.launches) + launches):
