@@ -126,7 +126,7 @@ def cpu_s(pid: int) -> float:
 def while_timed(folder: Path) -> int:
     """What the screen writes and computes while blocks are timed."""
     misses = 0
-    with closing(start(folder, 2.5)) as terminal:
+    with closing(start(folder, 3.5)) as terminal:
         terminal.wait_for("8 x 1", "Idle", limit_s=TRIAL_S)
         terminal.keys("r")
         terminal.wait_for("measuring", limit_s=TRIAL_S)
