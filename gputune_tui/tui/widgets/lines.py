@@ -173,7 +173,8 @@ def changed_columns(before: Line, after: Line) -> list[tuple[int, int]] | None:
         if not _is_even(old) or not _is_even(new):
             return None
         if old_kind != new_kind:
-            _join(spans, column, column + len(new))
+            if new:
+                _join(spans, column, column + len(new))
         elif old != new:
             for place, (a, b) in enumerate(zip(old, new, strict=True), column):
                 if a != b:
