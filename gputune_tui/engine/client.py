@@ -17,7 +17,7 @@ from gputune_tui.engine.outbox import MAX_EVENT_BYTES
 from gputune_tui.engine.requests import Request, Shutdown, encode_request
 from gputune_tui.engine.wire import LineReader
 from gputune_tui.errors import EnvironmentProblem, ExitCode, ProtocolError
-from gputune_tui.text import printable
+from gputune_tui.text import last_line
 from gputune_tui.trial.keeper import descendants
 
 READ_BYTES = 1 << 16
@@ -203,8 +203,7 @@ class EngineClient:
             how = "it closed its connection"
         else:
             how = signal_name(-code if code < 0 else code - 128) or f"exit code {code}"
-        lines = [line for line in self._complaint.decode("utf-8", "replace").splitlines() if line.strip()]
-        said = printable(lines[-1].strip())[:COMPLAINT_CHARACTERS] if lines else ""
+        said = last_line(bytes(self._complaint), COMPLAINT_CHARACTERS)
         last = f", and said at last: {said}" if said else ""
         return f"the engine process ended ({how}{last}); trials so far are kept, and opening the workload goes on there"
 

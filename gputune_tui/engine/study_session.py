@@ -155,13 +155,7 @@ class StudySession:
         try:
             for index in range(launches):
                 directory = draft.directory if index == 0 else draft.directory / f"launch{index + 1}"
-                yield from self.take_device()
-                try:
-                    job = self.opened.job(settings, self.fixed_overhead_bytes)
-                    run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, draft.id)
-                finally:
-                    self.lock.release()
-                self.take_overhead(run)
+                run = yield from self._launch(settings, directory, draft.id)
                 failure = run.failure
                 if failure is not None:
                     partial = run.seen.memory
@@ -185,13 +179,8 @@ class StudySession:
         yield TrialStarted(trial.id, trial.settings, 1, 1)
         began, added = time.monotonic(), list[Launch]()
         for index in range(len(trial.launches), len(trial.launches) + launches):
-            yield from self.take_device()
-            try:
-                directory = self._writer.directory_of(trial.id) / f"launch{index + 1}"
-                job = self.opened.job(trial.settings, self.fixed_overhead_bytes)
-                run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, trial.id)
-            finally:
-                self.lock.release()
+            directory = self._writer.directory_of(trial.id) / f"launch{index + 1}"
+            run = yield from self._launch(trial.settings, directory, trial.id)
             if run.failure is not None:
                 yield Problem(f"trial {trial.id}, launched again, ended: {run.failure.message}; its figures stay")
                 return None
@@ -202,6 +191,19 @@ class StudySession:
         self._append(TrialEnded(self.generation, again))
         yield TrialFinished(again, 1, 1, None)
         return again
+
+    def _launch(
+        self, settings: TrainSettings, directory: Path, trial_id: int
+    ) -> Generator[EngineEvent | None, None, TrialRun]:
+        """One launch to its end, with the device to itself."""
+        yield from self.take_device()
+        try:
+            job = self.opened.job(settings, self.fixed_overhead_bytes)
+            run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, trial_id)
+        finally:
+            self.lock.release()
+        self.take_overhead(run)
+        return run
 
     def take_device(self) -> Generator[EngineEvent | None, None, None]:
         """Wait until no other instance measures on the device; with `--share` not at all."""

@@ -15,6 +15,7 @@ from gputune_tui.domain.plain import to_plain
 from gputune_tui.domain.telemetry import NodeSnapshot, SamplerSettings
 from gputune_tui.errors import ProtocolError
 from gputune_tui.telemetry.wire import decode
+from gputune_tui.text import signal_text
 
 READ_BYTES = 1 << 16
 MAX_READ_BYTES = 1 << 20
@@ -96,9 +97,8 @@ class SamplerProcess:
             return "closed its output"
         if code >= 0:
             return f"ended with exit code {code}"
-        names = {int(known): known.name for known in signal.Signals}
         hint = ", as by a driver library that crashes" if -code in CRASHES else ""
-        return f"was ended by {names.get(-code, f'signal {-code}')}{hint}"
+        return f"was ended by {signal_text(-code)}{hint}"
 
     def hang_up(self) -> None:
         """Close its stdin, at which it ends by itself."""

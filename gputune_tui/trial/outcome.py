@@ -9,6 +9,7 @@ from enum import Enum
 
 from gputune_tui.domain.protocol import Error, Stopped
 from gputune_tui.domain.trial import Failure, FailureReason, TrialState
+from gputune_tui.text import signal_text
 
 
 class StopCause(str, Enum):
@@ -103,8 +104,7 @@ def _limit(ending: Ending) -> tuple[FailureReason, str, bool]:
 
 
 def _signalled(number: int, ending: Ending) -> tuple[FailureReason, str, bool]:
-    # Real-time signals are valid and have no name.
-    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    name = signal_text(number)
     activity = _activity(ending)
     if number == signal.SIGKILL and ending.host_oom_kills:
         text = f"the kernel killed it while {activity}: the host ran out of memory; smaller batches or fewer workers"

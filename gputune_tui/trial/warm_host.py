@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gputune_tui.text import printable
+from gputune_tui.text import last_line, signal_text
 from gputune_tui.trial.keeper import PR_SET_CHILD_SUBREAPER, prctl
 from gputune_tui.trial.launcher import BOOTSTRAP, KEEPER, LOG_CAP_BYTES, Pipes
 
@@ -191,9 +191,9 @@ class WarmHost:
         self._process.kill()
         code = self._process.wait()
         self._hear_output()
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        lines = [line for line in self._complaint.decode("utf-8", "replace").splitlines() if line.strip()]
-        return f"ended ({how}{': ' + printable(lines[-1].strip())[:200] if lines else ''})"
+        how = f"signal {signal_text(-code).removeprefix('signal ')}" if code < 0 else f"exit code {code}"
+        said = last_line(bytes(self._complaint))
+        return f"ended ({how}{': ' + said if said else ''})"
 
     def _hear_output(self) -> None:
         """Keep the last of its output, so that it never waits for a reader."""

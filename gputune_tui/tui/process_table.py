@@ -96,6 +96,7 @@ def _ordered(processes: Sequence[ProcessSnapshot], view: View) -> list[ProcessSn
         return list(reversed(processes)) if view.is_inverted else list(processes)
     known = [process for process in processes if value_of(process) is not None]
     unknown = [process for process in processes if value_of(process) is None]
+    # The types are silenced because what is None was sorted out above.
     known.sort(key=lambda p: value_of(p), reverse=(name in _RISING) == view.is_inverted)  # type: ignore[arg-type,return-value]
     return known + unknown
 

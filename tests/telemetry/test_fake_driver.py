@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from gputune_tui.domain.telemetry import NodeSnapshot
 from gputune_tui.telemetry.collector import Collector
-from tests.telemetry.contract import check
-from tests.telemetry.snapshots import DEADLINE_S, no_longer_runs, until
+from tests.telemetry.collecting import close_all, find, states
+from tests.telemetry.snapshots import DEADLINE_S
 
 H100 = (
     "name=NVIDIA H100 80GB HBM3 mem_total_mib=81559 mem_used_mib=60000 mem_reserved_mib=551 util=87 temp=55 "
@@ -59,27 +58,7 @@ def watch(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         return collector
 
     yield begin
-    for collector in made:
-        pid = collector.pid
-        collector.close()
-        assert pid is None or no_longer_runs(pid)
-
-
-def find(collector: Collector, wanted: Callable[[NodeSnapshot], object]) -> NodeSnapshot:
-    """The first snapshot like that."""
-
-    def ask() -> NodeSnapshot | None:
-        found = collector.poll()
-        if found is None:
-            return None
-        check(found)
-        return found if wanted(found) else None
-
-    return until(ask)
-
-
-def states(found: NodeSnapshot) -> list[str]:
-    return [device.state for device in found.devices]
+    close_all(made)
 
 
 def test_two_gpus(watch: Watch) -> None:

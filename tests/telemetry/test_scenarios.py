@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from gputune_tui.domain.telemetry import NodeSnapshot
 from gputune_tui.telemetry.collector import Collector
-from tests.telemetry.contract import check
+from tests.telemetry.collecting import close_all, find, states
 from tests.telemetry.nvml_library import BUSY, MIB, Gpu
-from tests.telemetry.snapshots import DEADLINE_S, no_longer_runs, until
+from tests.telemetry.snapshots import DEADLINE_S
 
 Watch = Callable[..., Collector]
 LAPTOP = {name: BUSY[name] for name in ("util", "memory_util", "total_mib", "used_mib", "temperature", "sm_clock")}
@@ -41,27 +40,7 @@ def watch() -> Iterator[Watch]:
         return collector
 
     yield begin
-    for collector in made:
-        pid = collector.pid
-        collector.close()
-        assert pid is None or no_longer_runs(pid)
-
-
-def find(collector: Collector, wanted: Callable[[NodeSnapshot], object]) -> NodeSnapshot:
-    """The first snapshot like that."""
-
-    def ask() -> NodeSnapshot | None:
-        found = collector.poll()
-        if found is None:
-            return None
-        check(found)
-        return found if wanted(found) else None
-
-    return until(ask)
-
-
-def states(found: NodeSnapshot) -> list[str]:
-    return [device.state for device in found.devices]
+    close_all(made)
 
 
 def busy(**changes: Any) -> Gpu:

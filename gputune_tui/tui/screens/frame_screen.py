@@ -22,7 +22,7 @@ class FrameScreen(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,f10", "app.exit", "quit", show=False)]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as textual declares it
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012  # likewise
     DEFAULT_CSS = """
     FrameScreen {
         #top, #keys { height: 1; background: $panel; padding: 0 1; }

@@ -24,6 +24,7 @@ from gputune_tui.tui.glyphs import ASCII, Glyphs
 from gputune_tui.tui.gpu_lines import device_cell
 from gputune_tui.tui.host_lines import host_title
 from gputune_tui.tui.screens.dialogs import PromptDialog, ReadDialog
+from gputune_tui.tui.screens.frame_screen import FrameScreen
 from gputune_tui.tui.screens.node_screen import NodeScreen
 from gputune_tui.tui.widgets.lines import Line, LineView
 from gputune_tui.tui.widgets.tune_pane import TunePane
@@ -38,8 +39,8 @@ class MainScreen(NodeScreen):
     """The node on the left, tuning on the right; below 120 columns one of them at a time."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012  # as textual declares it
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = FrameScreen.HORIZONTAL_BREAKPOINTS
+    VERTICAL_BREAKPOINTS = FrameScreen.VERTICAL_BREAKPOINTS
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ class TunePane(Vertical):
     class Changed(Message):
         """Something of the state that others show, or that decides which keys work, is another."""
 
-    def __init__(self, glyphs: Glyphs, send: Callable[[Request], None], search: Search, *, id: str) -> None:  # noqa: A002
+    def __init__(self, glyphs: Glyphs, send: Callable[[Request], None], search: Search, *, id: str) -> None:  # noqa: A002  # textual
         super().__init__(id=id)
         self._glyphs = glyphs
         self._send = send
