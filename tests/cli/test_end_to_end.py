@@ -37,7 +37,8 @@ def test_every_cell_is_measured_and_ranked(tuned: tuple[Path, Any]) -> None:
         assert trial["state"] == "COMPLETE"
         speed = trial["samples_per_s"]
         assert 0 < speed["low"] < speed["value"] < speed["high"]
-        assert speed["launches"] == (3 if trial["id"] == tuned[1]["best"] else 1)
+        # A setting that was the best until its later launches came out slower keeps them.
+        assert speed["launches"] in ({3} if trial["id"] == tuned[1]["best"] else {1, 3})
         assert speed["blocks"] >= 4
         parts = [v for k, v in trial["breakdown"].items() if k != "total_s" and v is not None]
         assert math.isclose(sum(parts), trial["breakdown"]["total_s"], rel_tol=1e-9)
