@@ -76,6 +76,7 @@ def main() -> int:
     job = replace(lm_tiny(), paced=True, plan=plan)
     with tempfile.TemporaryDirectory() as folder, closing(Terminal(("monitor",), Path(folder))) as monitor:
         monitor.wait_for("CPU")
+        monitor.is_drawing = False
         pids = list(monitor.processes())
         run = TrialRun(LocalLauncher().launch(job, Path(folder) / "trial"), Limits())
         try:
