@@ -234,16 +234,16 @@ class MainScreen(NodeScreen):
         """Step the selected knob of B."""
         if self.node.has_keys:
             self.node.move(0, direction)
-        elif self.tune.knobs.has_focus:
+        elif not self.tune.is_in_board:
             self.tune.step(direction)
 
     def action_enter(self) -> None:
         """Type a value for the selected knob, or read all about the selected trial."""
         if self.node.has_keys:
             self.node.toggle_details()
-        elif self.tune.board.has_focus:
+        elif self.tune.is_in_board:
             self._show_trial()
-        elif self.tune.knobs.has_focus and isinstance(self.tune.knobs.cursor, str) and self.tune.state.b is not None:
+        elif isinstance(self.tune.knobs.cursor, str) and self.tune.state.b is not None:
             knob = knob_named(self.tune.knobs.cursor)
             hint = f"{knob.name}: {knob.help}. Takes: {knob.values}."
             present = value_text(getattr(self.tune.state.b, knob.name))
@@ -274,18 +274,14 @@ class MainScreen(NodeScreen):
 
     def action_move(self, step: int) -> None:
         """Move the selection of the list that has the keys."""
-        board = self.tune.board
         if self.node.has_keys:
             self.node.move(step)
         else:
-            (board if board.has_focus else self.tune.knobs).move(step)
+            (self.tune.board if self.tune.is_in_board else self.tune.knobs).move(step)
 
     def action_other_list(self) -> None:
         """The other one of the pane that has the keys."""
-        if self.node.has_keys:
-            self.node.other_list()
-            return
-        (self.tune.knobs if self.tune.board.has_focus else self.tune.board).focus()
+        (self.node if self.node.has_keys else self.tune).other_list()
 
     def action_messages(self) -> None:
         """What was said so far."""

@@ -60,6 +60,16 @@ class TunePane(Vertical):
         return self.query_one("#board", RowList)
 
     @property
+    def is_in_board(self) -> bool:
+        """Whether the keys go to the leaderboard. A widget itself learns only later that it has the focus."""
+        return self.is_attached and self.screen.focused is self.board
+
+    def other_list(self) -> None:
+        """Knobs or trials."""
+        # At once: the next key may be there already.
+        self.screen.set_focus(self.knobs if self.is_in_board else self.board)
+
+    @property
     def selected(self) -> Row | None:
         """The selected row of the leaderboard."""
         board, key = self.state.board, self.board.cursor
