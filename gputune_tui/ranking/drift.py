@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from statistics import fmean, median
 
 from gputune_tui.domain.trial import Block, Launch
@@ -16,6 +17,8 @@ from gputune_tui.ranking.statistics import LAUNCH_PRIOR_DF, LAUNCH_PRIOR_SD
 from gputune_tui.ranking.student import t_quantile
 
 ERROR_RATE = 0.05
+LEVEL_WITHIN = 0.04
+"""What t is asked for so that `ERROR_RATE` is kept: it is only near the true distribution under correlated noise."""
 CORRELATION = 0.7
 """Of the noise of neighbouring blocks: the upper end of what was measured, 0.5 to 0.7."""
 DRIFT_FRACTION = 0.05
@@ -27,8 +30,8 @@ LEAST_LAUNCHES = 2
 def drift_within(blocks: Sequence[Block]) -> float | None:
     """By which fraction throughput rose (or fell, below zero) over the blocks of one launch; None without a trend.
 
-    A least-squares line through log throughput. The variance of its slope is inflated as for noise of an AR(1) process
-    (G. V. Bayley and J. M. Hammersley, Supplement to the JRSS 8, 1946, for the effective number of observations).
+    A least-squares line through log throughput, whose slope is held against t with a variance that allows for
+    correlated noise (see `_inflation`).
     """
     logs = [
         math.log(b.samples / b.elapsed_s) for b in blocks if b.samples > 0 and b.elapsed_s > 0 and not b.is_disturbed
@@ -36,7 +39,7 @@ def drift_within(blocks: Sequence[Block]) -> float | None:
     if len(logs) < LEAST_BLOCKS:
         return None
     slope, error, df = _line(logs)
-    limit = t_quantile(1 - ERROR_RATE, df) * math.sqrt(_inflation(len(logs)))
+    limit = t_quantile(1 - LEVEL_WITHIN, df) * math.sqrt(_inflation(len(logs)))
     return _told(slope * (len(logs) - 1)) if abs(slope) > limit * error else None
 
 
@@ -81,6 +84,12 @@ def _spread(number: int) -> float:
     return number * (number**2 - 1) / 12
 
 
+@cache
 def _inflation(number: int) -> float:
-    """Observations over independent observations that tell as much."""
-    return 1 + 2 * sum((1 - lag / number) * CORRELATION**lag for lag in range(1, number))
+    """Variance of the slope over what the residuals make of it, where the noise is an AR(1) process: both expected
+    values follow from the covariances `CORRELATION` to the power of the distance."""
+    middle, numbers = (number - 1) / 2, range(number)
+    level = sum(CORRELATION ** abs(i - j) for i in numbers for j in numbers) / number
+    line = sum((i - middle) * (j - middle) * CORRELATION ** abs(i - j) for i in numbers for j in numbers)
+    line /= _spread(number)
+    return line / ((number - level - line) / (number - 2))

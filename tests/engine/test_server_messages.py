@@ -63,6 +63,8 @@ REQUESTS: st.SearchStrategy[Request] = st.one_of(
     st.builds(Do, st.builds(RunSettings, SETTINGS, st.integers(1, 9))),
     st.builds(Do, st.builds(Compare, KNOBS, KNOBS, st.floats(0, 1), SECONDS)),
     st.builds(Export, st.none() | st.integers(0, 99), TEXT, TEXT, st.booleans()),
+    st.builds(Do, st.builds(MeasureAgain, st.lists(st.integers(0, 999), max_size=3).map(tuple))),
+    st.just(Share()),
     st.just(Cancel()),
     st.just(Shutdown()),
 )
@@ -111,7 +113,7 @@ def test_an_event_survives_the_wire(event: EngineEvent) -> None:
 
 
 def test_every_request_is_covered() -> None:
-    assert {cls.__name__ for cls in get_args(Request)} == {"Open", "Do", "Export", "Cancel", "Shutdown"}
+    assert {cls.__name__ for cls in get_args(Request)} == {"Open", "Do", "Share", "Export", "Cancel", "Shutdown"}
 
 
 @given(st.binary(max_size=80))
