@@ -13,7 +13,7 @@ from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.domain.trial import Block, Failure, FailureReason, Launch, MemoryPeaks, Trial, TrialState
-from gputune_tui.engine.commands import Compare, RunSettings, RunTrial, Search, StudyConfig
+from gputune_tui.engine.commands import Compare, MeasureAgain, RunSettings, RunTrial, Search, StudyConfig
 from gputune_tui.engine.events import (
     EngineEvent,
     Exported,
@@ -33,6 +33,7 @@ from gputune_tui.engine.requests import (
     Export,
     Open,
     Request,
+    Share,
     Shutdown,
     decode_request,
     encode_request,
