@@ -34,7 +34,7 @@ class ShapesSeen:
 
     def note(self, batch: Any) -> None:
         """Keep the shapes; about a microsecond a tensor, since this happens in timed steps."""
-        self._noted.append(batch.shape if isinstance(batch, Tensor) else tuple(t.shape for t in tensors_in(batch)))
+        self._noted.append(_shapes(batch))
 
     def settle(self) -> int | None:
         """How many of the kinds noted since the last call are new; None once there are too many to remember."""
@@ -44,6 +44,15 @@ class ShapesSeen:
         before = len(self._seen)
         self._seen.update(noted)
         return len(self._seen) - before
+
+
+def _shapes(batch: Any) -> Any:
+    """The shapes of its tensors, nested as they are."""
+    if isinstance(batch, Tensor):
+        return batch.shape
+    if isinstance(batch, dict):
+        return tuple(map(_shapes, batch.values()))
+    return tuple(map(_shapes, batch if isinstance(batch, list | tuple) else _members(batch) or ()))
 
 
 def tensor_bytes(batch: Any) -> int:

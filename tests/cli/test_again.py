@@ -11,7 +11,8 @@ from .run_cli import document, gputune
 
 def test_a_disturbed_row_is_told_and_measured_again(tmp_path: Path) -> None:
     busy = tmp_path / "busy"
-    command = ["tune", "fake", "--python", fake_interpreter(tmp_path), "--device", "cpu", "--budget", "1GiB"]
+    command: list[str | Path] = ["tune", "fake", "--python", fake_interpreter(tmp_path), "--device", "cpu"]
+    command += ["--budget", "1GiB"]
     command += ["-D", f"disturbed={busy}", "--space", "num_workers=0", "--study", tmp_path / "study"]
     busy.touch()
     disturbed = gputune(*command)
