@@ -62,6 +62,7 @@ def screen(command: tuple[str, ...] | None, /, **given: Any) -> int:
     "--sampler", type=click.Choice(["grid", "random"]), default="grid", show_default=True, help="Order of the settings."
 )
 @click.option("--max-time", metavar="TIME", help="Start no further trial after this long.")
+@click.option("--again", metavar="ID,...|disturbed", help="Measure these trials of the study again before going on.")
 @study_options
 @json_option
 @click.pass_obj

@@ -28,7 +28,7 @@ _STUDY_OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("--study", metavar="DIR", help="Where results are kept. Default: the user's state directory."),
     click.option("--python", metavar="PATH", help="Interpreter that runs the trials. Default: this one."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights and data order."),
-    click.option("--share", is_flag=True, help="Measure although another gputune-tui measures on the device."),
+    click.option("--share", is_flag=True, help="Measure although somebody else uses the device."),
     click.option("--samples-per-step", type=click.IntRange(min=1), metavar="N",
                  help="Commands only: samples of one optimizer step. Default: the global batch."),
     click.option("--stall-timeout", default="120s", show_default=True, metavar="TIME",

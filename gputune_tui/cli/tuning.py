@@ -14,7 +14,7 @@ from gputune_tui.cli.tables import leaderboard_table
 from gputune_tui.domain.knobs import read_assignments
 from gputune_tui.domain.space import SearchSpace
 from gputune_tui.domain.trial import FailureReason, Trial, TrialState
-from gputune_tui.engine.commands import Command, RunTrial, Search
+from gputune_tui.engine.commands import Command, MeasureAgain, RunTrial, Search
 from gputune_tui.engine.engine import Engine
 from gputune_tui.engine.events import EngineEvent, SearchFinished, TrialFinished
 from gputune_tui.engine.study_session import StudySession
@@ -46,14 +46,17 @@ def tune(command: tuple[str, ...] | None, given: dict[str, Any]) -> None:
     if given["space"] is not None:
         SearchSpace.parse(given["space"])  # a typing error is told before the workload is imported
     search = Search(given["space"], given["sampler"], None if max_time is None else parse_duration(max_time))
+    again = [] if given["again"] is None else [MeasureAgain(read_trial_ids(given["again"]))]
     stopped: list[str] = []
 
     def listen(event: EngineEvent) -> None:
         if isinstance(event, SearchFinished) and event.stopped_because:
             stopped.append(event.stopped_because)
 
-    engine = _run_and_print(config, search, given["json_path"], listen)
+    engine = _run_and_print(config, [*again, search], given["json_path"], listen)
     board = engine.session.board()
+    if (doubtful := [row.trial.id for row in board.rows if row.worth_measuring_again]) != []:
+        click.echo(again_text(doubtful), err=True)
     if board.best is None:
         raise why_nothing_ranks(engine.session, board)
 
@@ -71,7 +74,7 @@ def trial(command: tuple[str, ...] | None, given: dict[str, Any]) -> None:
             finished.append(event.trial)
 
     knobs = read_assignments(given["knobs"])
-    engine = _run_and_print(study_config(command, given), RunTrial(knobs), given["json_path"], listen)
+    engine = _run_and_print(study_config(command, given), [RunTrial(knobs)], given["json_path"], listen)
     row = engine.session.board().row(finished[-1].id)
     assert row is not None
     if row.trial.state is not TrialState.COMPLETE:
@@ -82,12 +85,37 @@ def trial(command: tuple[str, ...] | None, given: dict[str, Any]) -> None:
         raise NothingFitsError(f"it does not fit: peak {bytes_text(peak)}, budget {bytes_text(budget)}")
 
 
-def _run_and_print(config: Any, command: Command, json_path: str | None, listen: Any) -> Engine:
+DISTURBED = "disturbed"
+"""What `--again` takes for all rows that are worth it."""
+
+
+def read_trial_ids(text: str) -> tuple[int, ...]:
+    """The ids of `--again`; none for `disturbed`.
+
+    Raises:
+        UsageError: neither.
+    """
+    if text.strip() == DISTURBED:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageError(f"--again {text}: write ids of trials, as in --again 3,7, or --again {DISTURBED}")
+    return tuple(map(int, parts))
+
+
+def again_text(trial_ids: list[int]) -> str:
+    """How to measure disturbed rows again."""
+    ids = ",".join(map(str, trial_ids))
+    which = f"trial {ids} was" if len(trial_ids) == 1 else f"trials {ids.replace(',', ', ')} were"
+    return f"note: {which} disturbed while measured; the same command with --again {ids} measures again"
+
+
+def _run_and_print(config: Any, commands: list[Command], json_path: str | None, listen: Any) -> Engine:
     """Run; print what there is even if a signal or a full disk ended it early."""
     printer = ProgressPrinter()
     engine = Engine()
     try:
-        drive(engine, config, [command], printer, listen)
+        drive(engine, config, commands, printer, listen)
     except GputuneError:
         if engine.is_open and engine.session.trials:
             print_results(engine.session, json_path)

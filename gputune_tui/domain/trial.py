@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from gputune_tui.domain.conditions import Conditions, Pressure
 from gputune_tui.domain.settings import TrainSettings
 
 
@@ -84,6 +85,12 @@ class Block:
     idle_cpu_fraction: float | None = None
     steal_fraction: float | None = None
     """Of the trial's CPUs, what the host of this virtual machine gave to others."""
+    pressure: Pressure | None = None
+    """Of the machine, over the block or, where it was shorter, the two seconds up to its end."""
+    group_pressure: Pressure | None = None
+    """The same of the trial's own cgroup."""
+    new_shapes: int | None = None
+    """Kinds of batches, by the shapes of their tensors, that the trial had not met before this block."""
 
     @property
     def is_disturbed(self) -> bool:
@@ -160,6 +167,8 @@ class Launch:
     guard: GuardRecord | None = None
     notes: tuple[str, ...] = ()
     """What the trial observed in words, e.g. "BatchNorm sees micro-batch 8"."""
+    conditions: Conditions | None = None
+    """What surrounded it; None of launches that were stored before this was looked at."""
 
 
 @dataclass(frozen=True)

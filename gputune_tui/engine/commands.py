@@ -31,7 +31,7 @@ class StudyConfig:
     stall_timeout_s: float = 120.0
     trial_timeout_s: float | None = None
     share: bool = False
-    """Measure although another instance measures on the device."""
+    """Measure although somebody else measures or computes on the device."""
     plan: MeasurePlan = field(default_factory=MeasurePlan)
 
 
@@ -72,4 +72,12 @@ class Compare:
     max_time_s: float | None = None
 
 
-Command = Search | RunTrial | RunSettings | Compare
+@dataclass(frozen=True)
+class MeasureAgain:
+    """Measure trials of the study again; the new launches take the place of the old ones, whatever they tell."""
+
+    trial_ids: tuple[int, ...] = ()
+    """Empty: all rows that something disturbed which may be over by now."""
+
+
+Command = Search | RunTrial | RunSettings | Compare | MeasureAgain

@@ -122,7 +122,7 @@ def run_pair(session: StudySession, arms: list[Arm], pair: int) -> Generator[Eng
                 if arm.failure is not None:
                     return
     finally:
-        session.lock.release()
+        session.place.release()
 
 
 def fit_together(session: StudySession, arms: list[Arm]) -> bool:
@@ -137,7 +137,9 @@ def _start(session: StudySession, arm: Arm, pair: int) -> TrialRun:
     directory: Path = arm.draft.directory / f"launch{pair}"
     job = session.opened.job(arm.draft.settings, session.fixed_overhead_bytes, paced=True)
     is_command = bool(job.workload.command)
-    return TrialRun(session.launcher.launch(job, directory), session.opened.limits, is_command)
+    return TrialRun(
+        session.launcher.launch(job, directory), session.opened.limits, is_command, watch=session.place.watch()
+    )
 
 
 def _resident(session: StudySession, order: list[Arm], pair: int) -> Generator[EngineEvent | None, None, None]:
@@ -191,7 +193,7 @@ def _finish(session: StudySession, arm: Arm, run: TrialRun) -> Generator[EngineE
         arm.failure, arm.partial = run.failure, run.seen.memory
     elif len(run.seen.blocks) >= 2 * CYCLES:
         # Fewer where the other arm failed meanwhile.
-        arm.launches.append(run.seen.launch())
+        arm.launches.append(run.launch())
 
 
 def _end(session: StudySession, arm: Arm) -> Trial:
@@ -210,8 +212,9 @@ def comparison_flags(session: StudySession, trials: list[Trial]) -> tuple[str, .
     for name, trial in zip("AB", trials, strict=True):
         if trial.failure is not None:
             flags.append(f"{name} failed: {trial.failure.reason.value}: {trial.failure.message}")
-        flags += [f"{name}: {note}" for note in dict.fromkeys(n for launch in trial.launches for n in launch.notes)]
     rows = leaderboard(trials, session.opened.budget, trials[0].settings).rows
+    for name, trial in zip("AB", trials, strict=True):
+        flags += [f"{name}: {flag}" for row in rows if row.trial is trial for flag in row.flags]
     flags += [
         f"{name}: {row.disqualified}"
         for row in rows

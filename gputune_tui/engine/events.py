@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
+from gputune_tui.domain.conditions import Neighbour
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity
 from gputune_tui.domain.trial import Trial
@@ -131,6 +132,14 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class DeviceInUse:
+    """The command is not carried out, since somebody else computes on the device and nobody has said to share it."""
+
+    device: str
+    others: tuple[Neighbour, ...]
+
+
+@dataclass(frozen=True)
 class StudyTrials:
     """The stored trials of the open generation: after StudyOpened, and again where a reader fell far behind.
 
@@ -191,6 +200,7 @@ EngineEvent = (
     | SearchFinished
     | Compared
     | Problem
+    | DeviceInUse
     | TaskStarted
     | TaskEnded
     | Exported

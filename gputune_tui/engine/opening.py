@@ -91,8 +91,8 @@ class Opened:
 
     @property
     def limits(self) -> Limits:
-        """How long a trial may take."""
-        return Limits(self.config.stall_timeout_s, self.config.trial_timeout_s)
+        """How long a trial may take, and how much memory."""
+        return Limits(self.config.stall_timeout_s, self.config.trial_timeout_s, self.budget.device_bytes)
 
 
 def open_workload(

@@ -11,6 +11,7 @@ from pathlib import Path
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial, TrialState
 from gputune_tui.engine.device_lock import DeviceLock
+from gputune_tui.engine.device_place import DevicePlace
 from gputune_tui.engine.events import EngineEvent, Problem, StudyOpened, TrialFinished, TrialStarted
 from gputune_tui.engine.opening import Opened
 from gputune_tui.engine.running import run_to_end
@@ -53,8 +54,12 @@ class StudySession:
         self._announced = False
         self.fixed_overhead_bytes = known.fixed_overhead_bytes if known else None
         self._durations_s: list[float] = []
-        gpu = opened.device.gpu
-        self.lock = DeviceLock(gpu.uuid if gpu and gpu.uuid else "cpu")
+        self.place = DevicePlace(opened.device, opened.config.share)
+
+    @property
+    def lock(self) -> DeviceLock:
+        """Held while a trial runs, unless the device is shared with another instance that holds it."""
+        return self.place.lock
 
     @property
     def trials(self) -> list[Trial]:
@@ -160,7 +165,7 @@ class StudySession:
                 if failure is not None:
                     partial = run.seen.memory
                     break
-                done.append(run.seen.launch())
+                done.append(run.launch())
             ended = True
             trial = self.end(draft, done if failure is None else (), failure, partial)
         finally:
@@ -169,14 +174,23 @@ class StudySession:
         yield TrialFinished(trial, number, total, self.remaining_s(number, total))
         return trial
 
-    def run_again(self, trial: Trial, launches: int) -> Generator[EngineEvent | None, None, Trial | None]:
+    def run_again(
+        self, trial: Trial, launches: int, keep: bool = True, number: int = 1, total: int = 1
+    ) -> Generator[EngineEvent | None, None, Trial | None]:
         """Add launches to a COMPLETE trial and store it anew. Closing it leaves the trial as it was.
+
+        Args:
+            trial: as it is stored.
+            launches: how many.
+            keep: without it they take the place of those that are there, of which there may not be more.
+            number: 1-based place among the trials of this command.
+            total: of these.
 
         Returns:
             The trial; None where a launch failed, which is said.
         """
         self._announce()
-        yield TrialStarted(trial.id, trial.settings, 1, 1)
+        yield TrialStarted(trial.id, trial.settings, number, total)
         began, added = time.monotonic(), list[Launch]()
         for index in range(len(trial.launches), len(trial.launches) + launches):
             directory = self._writer.directory_of(trial.id) / f"launch{index + 1}"
@@ -184,12 +198,13 @@ class StudySession:
             if run.failure is not None:
                 yield Problem(f"trial {trial.id}, launched again, ended: {run.failure.message}; its figures stay")
                 return None
-            added.append(run.seen.launch())
+            added.append(run.launch())
         elapsed_s = (trial.elapsed_s or 0.0) + time.monotonic() - began
-        again = replace(trial, launches=(*trial.launches, *added), elapsed_s=elapsed_s)
+        before = trial.launches if keep else ()
+        again = replace(trial, launches=(*before, *added), elapsed_s=elapsed_s)
         self._trials[trial.id] = again
         self._append(TrialEnded(self.generation, again))
-        yield TrialFinished(again, 1, 1, None)
+        yield TrialFinished(again, number, total, None)
         return again
 
     def _launch(
@@ -199,16 +214,16 @@ class StudySession:
         yield from self.take_device()
         try:
             job = self.opened.job(settings, self.fixed_overhead_bytes)
-            run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, trial_id)
+            watch = self.place.watch()
+            run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, trial_id, watch)
         finally:
-            self.lock.release()
+            self.place.release()
         self.take_overhead(run)
         return run
 
     def take_device(self) -> Generator[EngineEvent | None, None, None]:
-        """Wait until no other instance measures on the device; with `--share` not at all."""
-        if not self.opened.config.share:
-            yield from self.lock.wait()
+        """Wait until nobody else measures on the device; with `--share` not at all."""
+        yield from self.place.take()
 
     def remaining_s(self, number: int, total: int | None) -> float | None:
         """Estimated time for the trials of this command that are left."""
@@ -223,7 +238,8 @@ class StudySession:
                 self._writer.flush()
 
     def close(self) -> None:
-        """Close the journal."""
+        """Close the journal, and stop looking at the device."""
+        self.place.close()
         self._writer.close()
 
     def _append(self, record: Record) -> None:

@@ -11,7 +11,8 @@ from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.domain.trial import Launch, MemoryPeaks, StepBreakdown, Trial, TrialState
 from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
-from gputune_tui.ranking.statistics import StepTime, Throughput, disturbed_blocks, separated, step_time, throughput
+from gputune_tui.ranking.statistics import StepTime, Throughput, separated, step_time, throughput
+from gputune_tui.ranking.taints import Taint, taints
 
 _STATE_ORDER = (TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
 
@@ -37,6 +38,8 @@ class Row:
     flags: tuple[str, ...]
     ratio_to_reference: float | None
     """Throughput over that of the reference setting."""
+    worth_measuring_again: bool = False
+    """Something disturbed it that may be over by now."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def leaderboard(
 def _row(trial: Trial, budget: MemoryBudget, baseline: Trial | None, base: Throughput | None, confidence: float) -> Row:
     complete = trial.state is TrialState.COMPLETE
     measured = throughput(trial.launches, confidence)
-    guard = _guard_verdict(trial, baseline)
+    guard, found = _guard_verdict(trial, baseline), taints(trial)
     disqualified = None if not complete or guard in _GUARD_PASSES else guard
     if complete and disqualified is None and measured is None:
         disqualified = "no timed block can be used: too few samples"
@@ -89,8 +92,9 @@ def _row(trial: Trial, budget: MemoryBudget, baseline: Trial | None, base: Throu
         guard=guard,
         rank=None,
         tied_with_best=False,
-        flags=_flags(trial),
+        flags=_flags(trial, found),
         ratio_to_reference=measured.value / base.value if measured and base else None,
+        worth_measuring_again=complete and any(taint.passing for taint in found),
     )
 
 
@@ -126,11 +130,9 @@ def _median_breakdown(launches: tuple[Launch, ...]) -> StepBreakdown | None:
     return told[(len(told) - 1) // 2][1] if told else None
 
 
-def _flags(trial: Trial) -> tuple[str, ...]:
+def _flags(trial: Trial, found: tuple[Taint, ...]) -> tuple[str, ...]:
     flags = list(dict.fromkeys(note for launch in trial.launches for note in launch.notes))
-    disturbed, used = disturbed_blocks(trial.launches)
-    if disturbed:
-        flags.append(f"other processes used the CPU in {disturbed} of {used} blocks: run it again when it is quiet")
+    flags += [taint.text for taint in found]
     skipped = sum(launch.guard.skipped_steps for launch in trial.launches if launch.guard is not None)
     if skipped:
         flags.append(f"{skipped} {'step' if skipped == 1 else 'steps'} skipped by the gradient scaler")

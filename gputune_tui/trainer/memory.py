@@ -28,6 +28,8 @@ class MemoryWatch(Protocol):
 
     fixed_overhead_bytes: int
     """What the process takes before its model is built; part of `device_peak_bytes`."""
+    resident_mark_bytes: int | None
+    """Resident memory at which the device figure of a CPU trial is its budget; None without one."""
 
     def peaks(self) -> MemoryPeaks:
         """The peaks so far."""
@@ -93,7 +95,9 @@ class CpuMemory:
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
         self.fixed_overhead_bytes = fixed_overhead_bytes or self._before_bytes
+        self.resident_mark_bytes = None
         if budget_bytes is not None:
+            self.resident_mark_bytes = self._before_bytes + budget_bytes - self.fixed_overhead_bytes
             self._cap(budget_bytes, threads)
 
     def _cap(self, budget_bytes: int, threads: int) -> None:
@@ -132,6 +136,8 @@ def lift_data_limit() -> None:
 
 class CudaMemory:
     """A CUDA trial: the allocator's peaks plus the context; the cap is the allocator's own fraction."""
+
+    resident_mark_bytes: int | None = None
 
     def __init__(self, device: torch.device, budget_bytes: int | None, free_before_bytes: int | None) -> None:
         self._device = device

@@ -10,11 +10,13 @@ import torch
 from torch import nn
 
 from gputune_tui.domain.job import Job
-from gputune_tui.domain.protocol import Done, Finish, Memory, Note
+from gputune_tui.domain.protocol import Denormals, Done, Finish, Memory, Note
 from gputune_tui.domain.protocol import Guard as GuardEvent
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import MemoryPeaks
 from gputune_tui.trainer.checkpointing import apply_checkpointing
+from gputune_tui.trainer.contention import BlockWatch
+from gputune_tui.trainer.denormals import DenormalWatch
 from gputune_tui.trainer.device import CudaDevice, Device, open_device
 from gputune_tui.trainer.events import EventSink, Orders
 from gputune_tui.trainer.guard import Guard
@@ -56,6 +58,8 @@ def run_trial(job: Job, events: EventSink) -> None:
     """Run the job and report it; every way in which it cannot go on is an exception for `classify`."""
     settings = job.settings
     assert settings is not None
+    watch = BlockWatch()
+    watch.begin()
     device = open_device(job.device, job.threads)
     prepare_precision(settings.precision, device.kind)
     if device.kind == "cpu":
@@ -66,7 +70,7 @@ def run_trial(job: Job, events: EventSink) -> None:
     load_libraries()
     workload = load_workload(job.workload)
     try:
-        _measure(job, settings, workload, device, events)
+        _measure(job, settings, workload, device, events, watch)
     finally:
         workload.close()
 
@@ -97,16 +101,24 @@ def _build(
     return model, optimizer
 
 
-def _measure(job: Job, settings: TrainSettings, workload: AdaptedWorkload, device: Device, events: EventSink) -> None:
+def _measure(
+    job: Job,
+    settings: TrainSettings,
+    workload: AdaptedWorkload,
+    device: Device,
+    events: EventSink,
+    watch: BlockWatch,
+) -> None:
     memory = _running.memory = _watch_memory(job, device)
 
     def report_memory() -> None:
         peaks = memory.peaks()
         if peaks != _running.peaks:
             _running.peaks = peaks
-            events.send(Memory(peaks, memory.fixed_overhead_bytes))
+            events.send(Memory(peaks, memory.fixed_overhead_bytes, memory.resident_mark_bytes))
 
     events.phase("build")
+    report_memory()  # from here on the parent holds it to its mark
     model, optimizer = _build(workload, settings, device, events)
     batches = build_batches(workload, settings, device.kind, job.seed)
     try:
@@ -121,10 +133,13 @@ def _measure(job: Job, settings: TrainSettings, workload: AdaptedWorkload, devic
             guard,
             prefetched_windows(batches, settings),
             report_memory,
+            watch,
         )
         try:
             _run_meter(job, meter, events)
             breakdown = meter.breakdown()
+            if device.kind == "cpu" and not settings.flush_denormal:
+                events.send(Denormals(_denormal_fraction(meter, model, optimizer, settings)))
         finally:
             for text in batches.notes:
                 events.send(Note(text))
@@ -136,6 +151,22 @@ def _measure(job: Job, settings: TrainSettings, workload: AdaptedWorkload, devic
         events.send(Done(breakdown))
     finally:
         batches.close()
+
+
+def _denormal_fraction(
+    meter: Meter, model: nn.Module, optimizer: torch.optim.Optimizer, settings: TrainSettings
+) -> float | None:
+    """Of one further step, or of what it has left in gradients and states where its operators were compiled."""
+    watch = DenormalWatch()
+    try:
+        if settings.compile == "none":
+            meter.run_under(watch)
+        state = [value for kept in optimizer.state.values() for value in kept.values()]
+        watch.look([*model.parameters(), *(p.grad for p in model.parameters()), *state])
+    except Exception as error:  # user code that does not bear being looked at: everything that counts is in hand
+        traceback.print_exception(type(error), error, error.__traceback__)
+        return None
+    return watch.fraction
 
 
 def _noise(

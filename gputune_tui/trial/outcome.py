@@ -10,6 +10,8 @@ from enum import Enum
 from gputune_tui.domain.protocol import Error, Stopped
 from gputune_tui.domain.trial import Failure, FailureReason, TrialState
 from gputune_tui.text import signal_text
+from gputune_tui.trial.memory_mark import OverMark
+from gputune_tui.units import bytes_text
 
 
 class StopCause(str, Enum):
@@ -18,6 +20,8 @@ class StopCause(str, Enum):
     DEADLINE = "deadline"
     STALL = "stall"
     USER = "user"
+    MEMORY = "memory"
+    """It took more than its budget outside what its allocator counts."""
     FINISHED = "finished"
     """The trial had reported all that was asked and did not leave by itself."""
 
@@ -36,6 +40,8 @@ class Ending:
     stop_cause: StopCause | None = None
     limit_s: float | None = None
     """The deadline or stall limit that was hit."""
+    over: OverMark | None = None
+    """What it took when it was stopped for its memory."""
     phase: str = "start"
     """Last phase that the trial reported."""
     host_oom_kills: int = 0
@@ -75,6 +81,8 @@ def _failure(ending: Ending) -> tuple[FailureReason, str, bool]:
         return ending.error.reason, ending.error.message, ending.error.in_workload
     if ending.stop_cause is StopCause.USER:
         return FailureReason.KILLED, f"interrupted while {_activity(ending)}", False
+    if ending.stop_cause is StopCause.MEMORY and ending.over is not None:
+        return FailureReason.OVER_BUDGET, _over_mark(ending, ending.over), False
     if ending.stop_cause in (StopCause.DEADLINE, StopCause.STALL):
         return _limit(ending)
     if ending.wait_status is None:
@@ -91,6 +99,14 @@ def _activity(ending: Ending) -> str:
     words = _PHASE_WORDS.get(doing, doing)
     where = f" ({ending.stopped.where})" if ending.stopped and ending.stopped.where else ""
     return words + where
+
+
+def _over_mark(ending: Ending, over: OverMark) -> str:
+    return (
+        f"ended while {_activity(ending)}: it took {bytes_text(over.taken_bytes)} of the budget of "
+        f"{bytes_text(over.budget_bytes)}, in memory that its allocator's cap does not hold; "
+        "a larger --budget allows more"
+    )
 
 
 def _limit(ending: Ending) -> tuple[FailureReason, str, bool]:

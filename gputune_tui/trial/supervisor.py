@@ -9,15 +9,18 @@ import select
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gputune_tui.domain.conditions import Conditions
 from gputune_tui.domain.protocol import (
     MAX_LINE_BYTES,
     BlockDone,
+    Denormals,
     Done,
     Error,
     Event,
+    Hello,
     Inspected,
     Memory,
     Note,
@@ -29,14 +32,18 @@ from gputune_tui.domain.protocol import (
 )
 from gputune_tui.domain.protocol import Guard as GuardEvent
 from gputune_tui.domain.protocol import Warmup as WarmupEvent
-from gputune_tui.domain.trial import Block, Failure, GuardRecord, Launch, MemoryPeaks, TrialState
+from gputune_tui.domain.trial import Block, Failure, GuardRecord, Launch, MemoryPeaks, TrialState, largest_peaks
 from gputune_tui.errors import ProtocolError
 from gputune_tui.trial.launcher import TrialProcess
+from gputune_tui.trial.memory_mark import MemoryMark, OverMark
 from gputune_tui.trial.outcome import Ending, StopCause, decide
+from gputune_tui.trial.watch import Watch
 
 READ_BYTES = 1 << 16
 GRACE_S = 3.0
 """Between TERM and KILL (trial_engine.md section 9)."""
+MEMORY_GRACE_S = 0.3
+"""The same for a trial over its memory mark: what it goes on taking may be somebody else's."""
 LEAVE_S = 10.0
 """How long a trial that reported "done" may take to leave by itself."""
 STUCK_S = 20.0
@@ -53,6 +60,8 @@ class Limits:
     """No event for this long."""
     total_s: float | None = None
     """Wall time from launch."""
+    budget_bytes: int | None = None
+    """Memory of its device; a trial that takes more outside its allocator's cap is ended."""
 
 
 class EventReader:
@@ -86,6 +95,9 @@ class Observations:
         self.warmup_steps = 0
         self.memory = MemoryPeaks()
         self.fixed_overhead_bytes: int | None = None
+        self.resident_mark_bytes: int | None = None
+        self.trial_pid: int | None = None
+        self.conditions = Conditions()
         self.guard: GuardRecord | None = None
         self.notes: list[str] = []
         self.phase = "start"
@@ -104,8 +116,18 @@ class Observations:
         elif isinstance(event, Memory):
             self.memory = event.peaks
             self.fixed_overhead_bytes = event.fixed_overhead_bytes or self.fixed_overhead_bytes
+            self.resident_mark_bytes = event.resident_mark_bytes or self.resident_mark_bytes
+        elif isinstance(event, Hello):
+            self.trial_pid = event.pid
+        elif isinstance(event, Denormals):
+            self.conditions = replace(self.conditions, denormal_fraction=event.fraction)
         elif isinstance(event, WarmupEvent):
             self.warmup_steps = event.steps
+            self.conditions = replace(
+                self.conditions,
+                others_cpu_before_fraction=event.others_cpu_fraction,
+                idle_cpu_before_fraction=event.idle_cpu_fraction,
+            )
             if not event.settled:
                 self.notes.append("step times had not settled when the warm-up ended")
         elif isinstance(event, GuardEvent):
@@ -122,8 +144,8 @@ class Observations:
         elif isinstance(event, Inspected):
             self.inspected = event
 
-    def launch(self) -> Launch:
-        """The launch as it is stored."""
+    def launch(self, watch: Watch | None = None) -> Launch:
+        """The launch as it is stored, with what `watch` saw from outside."""
         return Launch(
             blocks=tuple(self.blocks),
             step_times_s=tuple(self.step_times_s),
@@ -132,6 +154,7 @@ class Observations:
             breakdown=self.done.breakdown if self.done else None,
             guard=self.guard,
             notes=tuple(self.notes),
+            conditions=watch.conditions(self.conditions) if watch else self.conditions,
         )
 
 
@@ -144,6 +167,7 @@ class TrialRun:
         limits: Limits,
         is_command: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        watch: Watch | None = None,
     ) -> None:
         self.seen = Observations()
         self.seen.notes += process.notes
@@ -156,6 +180,9 @@ class TrialRun:
         self._limits = limits
         self._is_command = is_command
         self._clock = clock
+        self._watch = watch
+        self._mark = MemoryMark(limits.budget_bytes, watch, clock)
+        self._over: OverMark | None = None
         self._events = EventReader()
         self._status_rest = b""
         self._wait_status: int | None = None
@@ -185,7 +212,7 @@ class TrialRun:
         """Begin to end the trial; `poll` goes on until its last process is gone."""
         if self._stop_cause is None and not self.finished:
             self._stop_cause, self._stop_limit_s, self._stop_at = cause, limit_s, self._clock()
-            self._process.stop(GRACE_S)
+            self._process.stop(MEMORY_GRACE_S if cause is StopCause.MEMORY else GRACE_S)
 
     def poll(self, timeout_s: float = 0.1) -> list[Event]:
         """Wait up to `timeout_s` for news; hold the limits; return the events that came."""
@@ -203,10 +230,17 @@ class TrialRun:
             self.seen.take(event)
         if events:
             self._last_progress = self._clock()
+        if self._watch is not None:
+            self._watch.look(self.seen.phase == "measure")
+        self._hold_mark()
         self._hold_limits()
         if self._gone or self._keeper_lost:
             self._finish()
         return events
+
+    def launch(self) -> Launch:
+        """The launch as it is stored."""
+        return self.seen.launch(self._watch)
 
     def close(self) -> None:
         """End the trial now, whatever it does, and wait until its processes are gone."""
@@ -243,6 +277,15 @@ class TrialRun:
                 self._gone = True
                 self.left_running = tuple(status["gone"])
 
+    def _hold_mark(self) -> None:
+        """End a trial that holds more memory than its budget."""
+        seen = self.seen
+        if self._stop_at is None and seen.done is None and seen.error is None:
+            self._over = self._mark.look(seen.trial_pid or self.pid, seen.resident_mark_bytes)
+        if self._over is not None and self._stop_at is None:
+            seen.memory = largest_peaks([seen.memory, MemoryPeaks(device_peak_bytes=self._over.taken_bytes)])
+            self.stop(StopCause.MEMORY)
+
     def _hold_limits(self) -> None:
         now = self._clock()
         if self._stop_at is not None:
@@ -272,6 +315,7 @@ class TrialRun:
                 stopped=self.seen.stopped,
                 stop_cause=self._stop_cause,
                 limit_s=self._stop_limit_s,
+                over=self._over,
                 phase=self.seen.phase,
                 host_oom_kills=oom_kills() - self._oom_kills_before,
                 log_tail=last_line(self._process.log),

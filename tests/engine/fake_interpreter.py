@@ -23,6 +23,8 @@ def hold():
 def block():
     steps = int(options.get("steps", 2))
     timed = {{"samples": 8 * steps, "steps": steps, "elapsed_s": 0.5}}
+    if os.path.exists(options.get("disturbed", "")):
+        timed.update(others_cpu_fraction=0.5, idle_cpu_fraction=0.0)
     send("block", block=timed, step_times_s=[0.125] * steps, planned=4)
 if job["kind"] == "inspect":
     send("phase", name="import")
@@ -68,6 +70,7 @@ def fake_study(folder: Path, name: str = "study", **options: Any) -> StudyConfig
     """A study whose trials the fake interpreter plays.
 
     Options: `hold=PATH` waits in the middle of a trial while that file is there, `hold_inspect` in the inspection;
+    `disturbed=PATH` has others on the CPUs while that file is there;
     `steps` per block; `fault`, the message of a workload that cannot be imported; `child`, to leave a child behind.
     """
     return StudyConfig(

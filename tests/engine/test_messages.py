@@ -8,15 +8,17 @@ from typing import Any, get_args
 
 import pytest
 
+from gputune_tui.domain.conditions import Neighbour
 from gputune_tui.domain.environment import Environment
 from gputune_tui.domain.plain import from_plain, to_plain
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity, WorkloadRef
 from gputune_tui.domain.trial import Trial, TrialState
-from gputune_tui.engine.commands import Command, Compare, RunSettings, RunTrial, Search, StudyConfig
+from gputune_tui.engine.commands import Command, Compare, MeasureAgain, RunSettings, RunTrial, Search, StudyConfig
 from gputune_tui.engine.events import (
     Compared,
     Confirming,
+    DeviceInUse,
     EngineEvent,
     Exported,
     PairFinished,
@@ -45,6 +47,8 @@ MESSAGES: list[Any] = [
     RunTrial({"precision": "bf16", "persistent_workers": False, "num_workers": 1}),
     RunSettings(SETTINGS, 3),
     Compare({"num_workers": 0}, {"num_workers": 2}, 0.05, 60.0),
+    MeasureAgain((3, 7)),
+    DeviceInUse("cuda:0", (Neighbour(4711, "alice", 2 << 30, "python train.py"),)),
     StudyOpened("/s", IDENTITY, 1, MemoryBudget(1 << 30), 2, ("a note",)),
     SearchPlanned("precision=fp32", True, 4, 1, 2, 3, SETTINGS),
     TrialStarted(1, SETTINGS, 1, None, "A"),

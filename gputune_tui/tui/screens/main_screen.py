@@ -14,8 +14,9 @@ from textual.widgets import Footer
 from gputune_tui.domain.choices import BATCH
 from gputune_tui.domain.knobs import knob_named, value_text
 from gputune_tui.engine.commands import Search, StudyConfig
-from gputune_tui.engine.events import TrialFinished, TrialStarted
+from gputune_tui.engine.events import DeviceInUse, TrialFinished, TrialStarted
 from gputune_tui.engine.requests import Export, Open
+from gputune_tui.ranking.taints import neighbour_text
 from gputune_tui.ranking.wording import why_unranked
 from gputune_tui.tui import node_lines, tune_lines
 from gputune_tui.tui.actions import bindings
@@ -23,7 +24,7 @@ from gputune_tui.tui.bridge import TICK_S, Bridge, EngineSaid, NodeSeen
 from gputune_tui.tui.glyphs import ASCII, Glyphs
 from gputune_tui.tui.gpu_lines import device_cell
 from gputune_tui.tui.host_lines import host_title
-from gputune_tui.tui.screens.dialogs import PromptDialog, ReadDialog
+from gputune_tui.tui.screens.dialogs import ConfirmDialog, PromptDialog, ReadDialog
 from gputune_tui.tui.screens.frame_screen import FrameScreen
 from gputune_tui.tui.screens.node_screen import NodeScreen
 from gputune_tui.tui.widgets.lines import Line, LineView
@@ -90,11 +91,25 @@ class MainScreen(NodeScreen):
         for event in message.events:
             if isinstance(event, TrialStarted | TrialFinished):
                 self.node.mark(isinstance(event, TrialStarted))
+            elif isinstance(event, DeviceInUse):
+                self._ask_to_share(event)
         state = self.tune.state
         self.bridge.set_quiet(state.is_timed)
         opened = state.opened
         on_gpu = opened is not None and opened.identity.environment.device_kind != "cpu"
         self.node.budget_bytes = opened.budget.device_bytes if opened is not None and on_gpu else None
+
+    def _ask_to_share(self, event: DeviceInUse) -> None:
+        """A trial beside somebody else's process is started only by who has read whose it is."""
+        lines: list[Line] = [((f"Somebody else computes on {event.device}:", ""),)]
+        lines += [((neighbour_text(other), "warn"),) for other in event.others]
+        lines.append((("Both would be slower, and the figures would be those of a shared card.", "dim"),))
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.tune.share()
+
+        self.app.push_screen(ConfirmDialog("Device in use", lines, "Measure beside it?"), answered)
 
     def on_node_seen(self, message: NodeSeen) -> None:
         """News of the node, or that there are none."""
