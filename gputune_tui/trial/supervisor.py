@@ -165,6 +165,7 @@ class TrialRun:
         self._stop_cause: StopCause | None = None
         self._stop_at: float | None = None
         self._stop_limit_s: float | None = None
+        self._was_frozen = False
         self._oom_kills_before = oom_kills()
         self.pid: int | None = None
 
@@ -185,6 +186,7 @@ class TrialRun:
         """Begin to end the trial; `poll` goes on until its last process is gone."""
         if self._stop_cause is None and not self.finished:
             self._stop_cause, self._stop_limit_s, self._stop_at = cause, limit_s, self._clock()
+            self._was_frozen = self.pid is not None and is_frozen(self.pid)
             self._process.stop(GRACE_S)
 
     def poll(self, timeout_s: float = 0.1) -> list[Event]:
@@ -276,9 +278,17 @@ class TrialRun:
                 host_oom_kills=oom_kills() - self._oom_kills_before,
                 log_tail=last_line(self._process.log),
                 is_command=self._is_command,
+                is_frozen=self._was_frozen,
             ),
             str(self._process.log),
         )
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether a process was stopped by a signal (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU)."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    return False
 
 
 def oom_kills() -> int:

@@ -8,7 +8,8 @@ import pytest
 
 from gputune_tui.domain.trial import FailureReason
 
-from .conftest import HEAD, RunCase
+from .conftest import RunCase
+from .running import HEAD
 
 pytestmark = pytest.mark.slow
 

@@ -117,7 +117,7 @@ def test_orders_come_one_a_line_until_the_parent_is_gone(monkeypatch: pytest.Mon
         orders.next()
     os.close(writer)
     assert orders.next() is None
-    orders._file.close()
+    os.close(reader)
 
 
 def stack(*frames: tuple[str, str]) -> types.FrameType:
