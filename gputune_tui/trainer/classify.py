@@ -59,6 +59,7 @@ _HALF_PARAMETERS = "Attempting to unscale FP16 gradients"
 _GRAD_SCALER = "torch/amp/grad_scaler.py"
 _DISK_FULL = tuple(f"[Errno {number}]" for number in (errno.ENOSPC, errno.EDQUOT))
 _FROM_WORKER = re.compile(r"Caught (\w+) in DataLoader worker")
+_EXIT_CODE = re.compile(r"exited unexpectedly with exit code (\d+)")
 _NOT_PICKLABLE = (
     "not possible with loader workers that are not forked: {}; define the dataset, collate_fn and worker_init_fn at "
     "the top of a module (no lambda, no local function), or use num_workers=0"
@@ -227,7 +228,8 @@ def _workers_exit_code(error: BaseException) -> int | None:
             code = getattr(worker, "exitcode", None)
             if isinstance(code, int):
                 return code
-    return None
+    told = _EXIT_CODE.search(str(error))
+    return int(told[1]) if told else None
 
 
 def _was_starting_a_process(error: BaseException) -> bool:
@@ -237,8 +239,11 @@ def _was_starting_a_process(error: BaseException) -> bool:
 
 def _process_limit_words() -> str:
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    limit = "none by ulimit -u, so look at the cgroup's pids.max" if soft == resource.RLIM_INFINITY else soft
-    return f"no further process or thread could be started (the limit is {limit}); use fewer workers or raise it"
+    limit = "unlimited" if soft == resource.RLIM_INFINITY else soft
+    return (
+        f"no further process or thread could be started; use fewer workers (ulimit -u is {limit}, the container's own "
+        "limit may be lower)"
+    )
 
 
 def _file_limit_words() -> str:

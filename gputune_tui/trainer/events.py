@@ -96,9 +96,13 @@ class EventSink:
         owner = os.getpid()
 
         def answer(_number: int, frame: types.FrameType | None) -> NoReturn:
-            if os.getpid() == owner:
-                self.send(Stopped(*what_runs(frame, self._phase)))
-            os._exit(128 + signal.SIGTERM)
+            try:
+                if os.getpid() == owner:
+                    # The loader's own handler raises when a worker ends, which the same signal makes it do.
+                    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+                    self.send(Stopped(*what_runs(frame, self._phase)))
+            finally:
+                os._exit(128 + signal.SIGTERM)
 
         signal.signal(signal.SIGTERM, answer)
 

@@ -130,6 +130,8 @@ def _signalled(number: int, ending: Ending) -> tuple[FailureReason, str, bool]:
         return FailureReason.SHM, text, False
     if number == signal.SIGXCPU:
         return FailureReason.TIMEOUT, f"its CPU time was used up while {activity}; see ulimit -t", False
+    if number == signal.SIGABRT and ending.log_tail:
+        return FailureReason.CRASH, f'native code gave up ({name}) while {activity}: "{ending.log_tail}"', True
     if number in _NATIVE_FAULTS or number not in set(signal.Signals):
         return FailureReason.CRASH, f"native code died ({name}) while {activity}; the log may tell more", True
     return FailureReason.CRASH, f"ended by {name} while {activity}: a signal that nothing in it handles", True
