@@ -39,15 +39,14 @@ def with_small_shm(size: str, command: list[str]) -> list[str]:
 
 @contextmanager
 def control_group(controller: str, limits: dict[str, str]) -> Iterator[Path]:
-    """A control group under the root group, of version 1 or 2, with limits by their names in version 2."""
-    names = {"memory.max": "memory.limit_in_bytes", "pids.max": "pids.max"}
-    version_1 = CGROUPS / controller
-    parent, translate = (version_1, True) if version_1.is_dir() else (CGROUPS, False)
-    group = parent / f"gputune-test-{os.getpid()}-{time.monotonic_ns()}"
+    """A control group under the root group, of version 1 or 2, with limits as version 2 has them."""
+    is_version_1 = (CGROUPS / controller).is_dir()
+    group = (CGROUPS / controller if is_version_1 else CGROUPS) / f"gputune-test-{os.getpid()}-{time.monotonic_ns()}"
     try:
         group.mkdir()
         for name, value in limits.items():
-            (group / (names[name] if translate else name)).write_text(value)
+            for file, text in (_in_version_1(name, value) if is_version_1 else {name: value}).items():
+                (group / file).write_text(text)
     except OSError as error:
         with suppress(OSError):
             group.rmdir()
@@ -56,6 +55,13 @@ def control_group(controller: str, limits: dict[str, str]) -> Iterator[Path]:
         yield group
     finally:
         _remove(group)
+
+
+def _in_version_1(name: str, value: str) -> dict[str, str]:
+    if name == "cpu.max":
+        quota, period = value.split()
+        return {"cpu.cfs_period_us": period, "cpu.cfs_quota_us": quota}
+    return {{"memory.max": "memory.limit_in_bytes"}.get(name, name): value}
 
 
 def _remove(group: Path) -> None:

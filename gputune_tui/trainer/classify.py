@@ -99,6 +99,8 @@ def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_
     if _was_not_picklable(error):
         return Error(FailureReason.INVALID, _NOT_PICKLABLE.format(describe_exception(error)))
     hint = _COLLATE_HINT if _was_in_default_collate(error) else ""
+    if type(error).__module__ == "bdb":
+        hint = "; a trial has no input for a debugger: take breakpoint() and pdb.set_trace() out"
     return Error(FailureReason.CRASH, describe_exception(error) + hint, in_workload=True)
 
 

@@ -15,7 +15,7 @@ import pytest
 from gputune_tui.trial.launcher import Launcher, LocalLauncher
 from gputune_tui.trial.supervisor import become_subreaper
 from gputune_tui.trial.warm_launcher import WarmLauncher
-from tests.cases.running import Result, run_workload
+from tests.cases.running import IS_FRESH, Result, run_workload
 
 RunCase = Callable[..., Result]
 
@@ -25,8 +25,7 @@ def launcher() -> Iterator[Launcher]:
     """What starts the trials of all cases."""
     # pytest changes its environment with every test, for which the host would be replaced.
     environment = dict(os.environ)
-    is_fresh = environment.get("GPUTUNE_TEST_LAUNCHER") == "fresh"
-    launcher = LocalLauncher(environment) if is_fresh else WarmLauncher(environment)
+    launcher = LocalLauncher(environment) if IS_FRESH else WarmLauncher(environment)
     yield launcher
     launcher.close()
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,9 @@ ROOT = Path(__file__).parents[2]
 PLAN = MeasurePlan(blocks=2, min_blocks=2, block_s=0.05, max_warmup_steps=6, extra_blocks=0)
 BUDGET_BYTES = 2 << 30
 STALL_S = 120.0
+IS_FRESH = os.environ.get("GPUTUNE_TEST_LAUNCHER") == "fresh"
+SHORT_STALL_S = 15.0 if IS_FRESH else 4.0
+"""Longer than a trial needs to start: a fresh process imports torch first."""
 HEAD = """
 import os, signal, sys, time, torch
 from torch import nn
@@ -66,9 +69,10 @@ def run_workload(
     budget_bytes: int | None = BUDGET_BYTES,
     limits: Limits | None = None,
     file: str = "wl.py",
+    stop_when: Callable[[], bool] = lambda: False,
     **knobs: Any,
 ) -> Result:
-    """Run one trial of the source after HEAD; nothing of it may be left running."""
+    """Run one trial of the source after HEAD, and stop it when that is asked for; nothing may be left running."""
     folder = place / "workload"
     folder.mkdir(exist_ok=True)
     path = folder / file
@@ -88,6 +92,8 @@ def run_workload(
     try:
         while not trial.finished:
             trial.poll()
+            if stop_when():
+                trial.stop()
     finally:
         trial.close()
     assert trial.left_running == ()
