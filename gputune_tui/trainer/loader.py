@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import multiprocessing
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.trainer.batch import tensor_bytes
 from gputune_tui.trainer.duplicates import DuplicateWatch
+from gputune_tui.trainer.epoch_end import raised_by_the_user
 from gputune_tui.trainer.faults import NoData, SettingsNotApplicable, bytes_words
 from gputune_tui.trainer.memory import lift_data_limit
 from gputune_tui.trainer.workload import AdaptedWorkload, WorkloadFault
@@ -79,11 +81,13 @@ class Batches:
 
     def _next(self) -> tuple[bool, Any]:
         """The next batch of the epoch; (False, None) at its end, after which the next epoch begins."""
-        if self._iterator is None:
-            self._iterator = iter(self.loader)
         try:
+            if self._iterator is None:
+                self._iterator = iter(self.loader)
             batch = next(self._iterator)
-        except StopIteration:
+        except StopIteration as end:
+            if (who := raised_by_the_user(end, self.loader)) is not None:
+                raise WorkloadFault(f"{self._workload.name}: {who}") from end
             self._iterator = None
             self.epoch += 1
             return False, None
@@ -143,12 +147,13 @@ class Batches:
         return f"{name}: the loader gave no batch in a whole epoch"
 
     def close(self) -> None:
-        """Shut the workers down now instead of at garbage collection."""
+        """Shut the workers down now instead of at garbage collection. Raises nothing: they end with the trial."""
         iterator, self._iterator = self._iterator, None
         for holder in (iterator, getattr(self.loader, "_iterator", None)):
             shut_down = getattr(holder, "_shutdown_workers", None)
             if shut_down is not None:
-                shut_down()
+                with contextlib.suppress(Exception):  # a worker that died, or a loader class of the user's own
+                    shut_down()
 
 
 def build_batches(workload: AdaptedWorkload, settings: TrainSettings, device_kind: str, seed: int) -> Batches:

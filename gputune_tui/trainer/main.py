@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -33,8 +34,10 @@ def main() -> NoReturn:
     ) as error:  # whatever ends a trial, SystemExit of user code included, must be told to the parent
         code = 1
         _report(error, job, events)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _clean_up(events)
+    with contextlib.suppress(Exception):  # what user code has put in their place may do anything
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
@@ -50,6 +53,8 @@ def _run(job: Job, events: EventSink) -> None:
         events.send(inspect_workload(job))
         events.send(Done())
         return
+    # Needed for the report of a trial that may open no further file by then.
+    import gputune_tui.trainer.classify  # noqa: F401
     from gputune_tui.trainer.session import run_trial
 
     run_trial(job, events)
@@ -57,6 +62,13 @@ def _run(job: Job, events: EventSink) -> None:
 
 class _NoTorch(Exception):
     """The chosen interpreter has no torch."""
+
+
+def _clean_up(events: EventSink) -> None:
+    """Only now that everything is reported: user code that hangs or fails in its `close` costs no result."""
+    session = sys.modules.get("gputune_tui.trainer.session")
+    if session is not None:
+        session.close_all(events)
 
 
 def _report(error: BaseException, job: Job, events: EventSink) -> None:

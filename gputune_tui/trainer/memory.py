@@ -48,9 +48,10 @@ def _status_bytes(field: str, pid: int | str = "self") -> int | None:
 
 def _children() -> list[int]:
     found: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            found += [int(pid) for pid in (task / "children").read_text().split()]
+    with contextlib.suppress(OSError):  # a trial that may open no further file is told of by what it does next
+        for task in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                found += [int(pid) for pid in (task / "children").read_text().split()]
     return found
 
 

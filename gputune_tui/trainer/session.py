@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import traceback
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -17,6 +18,7 @@ from gputune_tui.domain.trial import MemoryPeaks
 from gputune_tui.trainer.checkpointing import apply_checkpointing
 from gputune_tui.trainer.contention import BlockWatch
 from gputune_tui.trainer.denormals import DenormalWatch
+from gputune_tui.trainer.describe import describe_exception
 from gputune_tui.trainer.device import CudaDevice, Device, open_device
 from gputune_tui.trainer.events import EventSink, Orders
 from gputune_tui.trainer.guard import Guard
@@ -26,7 +28,7 @@ from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch
 from gputune_tui.trainer.meter import Meter
 from gputune_tui.trainer.noise import loss_noise
 from gputune_tui.trainer.optimizer import apply_optimizer_implementation
-from gputune_tui.trainer.precision import prepare_precision
+from gputune_tui.trainer.precision import precision_note, prepare_precision
 from gputune_tui.trainer.seeding import seed_everything
 from gputune_tui.trainer.train_step import TrainStep, batchnorm_note, to_channels_last
 from gputune_tui.trainer.workload import AdaptedWorkload, load_workload
@@ -39,6 +41,8 @@ class _Running:
     memory: MemoryWatch | None = None
     peaks: MemoryPeaks | None = None
     capped: bool = False
+    closers: list[Callable[[], None]] = field(default_factory=list)
+    """What is to be released at the end, the last first."""
 
 
 _running = _Running()
@@ -54,6 +58,16 @@ def capped_by_allocator() -> bool:
     return _running.capped
 
 
+def close_all(events: EventSink) -> None:
+    """Release what the trial holds, once it has reported how it ended: what fails here is only a note."""
+    for close in reversed(_running.closers):
+        try:
+            close()
+        except BaseException as error:  # user code, SystemExit and KeyboardInterrupt included
+            events.send(Note(f"closing failed: {describe_exception(error)}"))
+            traceback.print_exception(type(error), error, error.__traceback__)
+
+
 def run_trial(job: Job, events: EventSink) -> None:
     """Run the job and report it; every way in which it cannot go on is an exception for `classify`."""
     settings = job.settings
@@ -65,14 +79,14 @@ def run_trial(job: Job, events: EventSink) -> None:
     if device.kind == "cpu":
         # Before any thread starts: the mode belongs to each thread (trial_engine.md section 4).
         torch.set_flush_denormal(settings.flush_denormal)
+    if (note := precision_note(settings.precision, device.kind)) is not None:
+        events.send(Note(note))
     seed_everything(job.seed)
     events.phase("import")
     load_libraries()
     workload = load_workload(job.workload)
-    try:
-        _measure(job, settings, workload, device, events, watch)
-    finally:
-        workload.close()
+    _running.closers.append(workload.close)
+    _measure(job, settings, workload, device, events, watch)
 
 
 def _watch_memory(job: Job, device: Device) -> MemoryWatch:

@@ -49,8 +49,18 @@ class Ending:
     log_tail: str = ""
     """Last lines of the output: shown, never interpreted."""
     is_command: bool = False
+    is_frozen: bool = False
+    """Its process was stopped (SIGSTOP) when the limit was hit."""
 
 
+_NATIVE_FAULTS = (
+    signal.SIGSEGV,
+    signal.SIGABRT,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+)
 _PHASE_WORDS = {
     "start": "starting",
     "import": "importing the workload",
@@ -78,6 +88,9 @@ def decide(ending: Ending, log: str | None) -> tuple[TrialState, Failure | None]
 
 def _failure(ending: Ending) -> tuple[FailureReason, str, bool]:
     if ending.error is not None:
+        if ending.error.reason is FailureReason.KILLED and ending.host_oom_kills:
+            text = "the kernel killed a loader worker: the host ran out of memory; fewer workers or smaller batches"
+            return FailureReason.HOST_OOM, text, False
         return ending.error.reason, ending.error.message, ending.error.in_workload
     if ending.stop_cause is StopCause.USER:
         return FailureReason.KILLED, f"interrupted while {_activity(ending)}", False
@@ -113,7 +126,8 @@ def _limit(ending: Ending) -> tuple[FailureReason, str, bool]:
     seconds = f"{ending.limit_s or 0:.0f} s"
     if ending.stop_cause is StopCause.STALL:
         last = f'; last line of its output: "{ending.log_tail}"' if ending.log_tail else ""
-        text = f"stalled {_activity(ending)}: no progress for {seconds}; --stall-timeout allows more{last}"
+        frozen = " because its process was stopped (SIGSTOP)" if ending.is_frozen else ""
+        text = f"stalled {_activity(ending)}{frozen}: no progress for {seconds}; --stall-timeout allows more{last}"
         return FailureReason.STALLED, text, False
     text = f"not finished after {seconds} while {_activity(ending)}; --trial-timeout allows more"
     return FailureReason.TIMEOUT, text, False
@@ -130,7 +144,13 @@ def _signalled(number: int, ending: Ending) -> tuple[FailureReason, str, bool]:
     if number == signal.SIGBUS:
         text = f"bus error while {activity}: most likely /dev/shm is full; fewer workers or a larger --shm-size"
         return FailureReason.SHM, text, False
-    return FailureReason.CRASH, f"native code died ({name}) while {activity}; the log may tell more", True
+    if number == signal.SIGXCPU:
+        return FailureReason.TIMEOUT, f"its CPU time was used up while {activity}; see ulimit -t", False
+    if number == signal.SIGABRT and ending.log_tail:
+        return FailureReason.CRASH, f'native code gave up ({name}) while {activity}: "{ending.log_tail}"', True
+    if number in _NATIVE_FAULTS or number not in set(signal.Signals):
+        return FailureReason.CRASH, f"native code died ({name}) while {activity}; the log may tell more", True
+    return FailureReason.CRASH, f"ended by {name} while {activity}: a signal that nothing in it handles", True
 
 
 def _exited(code: int, ending: Ending) -> tuple[FailureReason, str, bool]:

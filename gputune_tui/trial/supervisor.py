@@ -6,9 +6,8 @@ import contextlib
 import json
 import os
 import select
-import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,8 +33,10 @@ from gputune_tui.domain.protocol import Guard as GuardEvent
 from gputune_tui.domain.protocol import Warmup as WarmupEvent
 from gputune_tui.domain.trial import Block, Failure, GuardRecord, Launch, MemoryPeaks, TrialState, largest_peaks
 from gputune_tui.errors import ProtocolError
+from gputune_tui.trial.last_words import last_words
 from gputune_tui.trial.launcher import TrialProcess
 from gputune_tui.trial.memory_mark import MemoryMark, OverMark
+from gputune_tui.trial.orphans import kill_orphans
 from gputune_tui.trial.outcome import Ending, StopCause, decide
 from gputune_tui.trial.watch import Watch
 
@@ -48,8 +49,6 @@ LEAVE_S = 10.0
 """How long a trial that reported "done" may take to leave by itself."""
 STUCK_S = 20.0
 """A keeper that has not answered this long after its grace is killed itself."""
-ORPHANS_S = 5.0
-"""How long the processes of a lost keeper are looked for."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +191,7 @@ class TrialRun:
         self._stop_cause: StopCause | None = None
         self._stop_at: float | None = None
         self._stop_limit_s: float | None = None
+        self._was_frozen = False
         self._oom_kills_before = oom_kills()
         self.pid: int | None = None
 
@@ -212,6 +212,7 @@ class TrialRun:
         """Begin to end the trial; `poll` goes on until its last process is gone."""
         if self._stop_cause is None and not self.finished:
             self._stop_cause, self._stop_limit_s, self._stop_at = cause, limit_s, self._clock()
+            self._was_frozen = self.pid is not None and is_frozen(self.pid)
             self._process.stop(MEMORY_GRACE_S if cause is StopCause.MEMORY else GRACE_S)
 
     def poll(self, timeout_s: float = 0.1) -> list[Event]:
@@ -227,7 +228,9 @@ class TrialRun:
             # The keeper is the last to hold the pipe: what is in it now is all there will be.
             events += self._read_events()
         for event in events:
-            self.seen.take(event)
+            # What a trial complains of once it was told to stop comes from that, such as workers that are gone.
+            if self._stop_cause is None or not isinstance(event, Error):
+                self.seen.take(event)
         if events:
             self._last_progress = self._clock()
         if self._watch is not None:
@@ -318,11 +321,19 @@ class TrialRun:
                 over=self._over,
                 phase=self.seen.phase,
                 host_oom_kills=oom_kills() - self._oom_kills_before,
-                log_tail=last_line(self._process.log),
+                log_tail=last_words(self._process.log),
                 is_command=self._is_command,
+                is_frozen=self._was_frozen,
             ),
             str(self._process.log),
         )
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether a process was stopped by a signal (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU)."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    return False
 
 
 def oom_kills() -> int:
@@ -334,65 +345,8 @@ def oom_kills() -> int:
     return 0
 
 
-def kill_orphans(leader: int | None) -> None:
-    """Kill what a lost keeper left: the trial's group, and what fell to this process as its subreaper.
-
-    Again and again until nothing is found: a process falls to the subreaper only when its parent has died.
-    """
-    if leader is None:
-        return
-    deadline = time.monotonic() + ORPHANS_S
-    found = True
-    while found and time.monotonic() < deadline:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-leader, os.WNOHANG)[0]:
-                pass
-        # Children of the trial that moved into groups of their own are found by the job they carry.
-        orphans = orphans_of_trials()
-        found = bool(orphans)
-        for pid in orphans:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, os.WNOHANG)
-        with contextlib.suppress(OSError):
-            os.killpg(leader, signal.SIGKILL)
-            found = True
-        time.sleep(0.01)
-
-
-def orphans_of_trials() -> Sequence[int]:
-    """Own children that carry a trial's job in their environment and have no keeper above them."""
-    from gputune_tui.domain.job import JOB_VARIABLE
-
-    marker = f"{JOB_VARIABLE}=".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            environment = (entry / "environ").read_bytes()
-            is_keeper = b"keeper.py" in (entry / "cmdline").read_bytes()
-            if parent == os.getpid() and marker in environment and not is_keeper:
-                found.append(int(entry.name))
-    return found
-
-
 def become_subreaper() -> None:
     """Adopt orphans of keepers that were killed, so that `kill_orphans` finds them."""
     from gputune_tui.trial.keeper import PR_SET_CHILD_SUBREAPER, prctl
 
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def last_line(log: Path, limit: int = 200) -> str:
-    """The last non-empty line of a log without control characters, for display."""
-    try:
-        with log.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 4096))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    lines = [line for part in text.split("\n") if (line := part.rstrip("\r").rpartition("\r")[2].strip())]
-    return "".join(c for c in lines[-1] if c.isprintable())[:limit] if lines else ""

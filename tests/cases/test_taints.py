@@ -14,7 +14,8 @@ from gputune_tui.domain.trial import FailureReason, Trial, TrialState
 from gputune_tui.ranking.taints import taints
 from gputune_tui.trial.supervisor import Limits
 
-from .conftest import Result, RunCase
+from .conftest import RunCase
+from .running import Result
 
 pytestmark = pytest.mark.slow
 

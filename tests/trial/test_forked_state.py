@@ -156,9 +156,11 @@ def test_loader_workers_of_every_start_method(warm: WarmLauncher, tmp_path: Path
         warm,
         tmp_path,
         f"""
+        class Many(Numbers):  # enough for one epoch, since each starts its workers anew
+            def __len__(self): return 1 << 20
         class Workload(Workload):
             def build_loader(self, **settings):
-                return DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context={context!r})
+                return DataLoader(Many(), batch_size=8, num_workers=2, multiprocessing_context={context!r})
         """,
     )
     assert run.state is TrialState.COMPLETE, run.failure
