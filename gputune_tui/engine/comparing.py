@@ -8,13 +8,15 @@ from pathlib import Path
 
 from gputune_tui.domain.protocol import Finish, RunBlock
 from gputune_tui.domain.space import settings_for
-from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial
+from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial, largest_peaks
 from gputune_tui.engine.commands import Compare
 from gputune_tui.engine.events import Compared, EngineEvent, PairFinished, TrialFinished, TrialStarted
 from gputune_tui.engine.node import device_memory
 from gputune_tui.engine.running import Progress, Task
 from gputune_tui.engine.study_session import StudySession, TrialDraft
+from gputune_tui.ranking.data_notes import data_notes
 from gputune_tui.ranking.leaderboard import leaderboard
+from gputune_tui.ranking.memory_notes import memory_notes
 from gputune_tui.ranking.statistics import PairedLaunch, Ratio, Verdict, verdict
 from gputune_tui.ranking.statistics import compare as compare_launches
 from gputune_tui.telemetry.host import host_limits
@@ -46,6 +48,11 @@ class Arm:
         """The largest peak seen."""
         peaks = [p for launch in self.launches if (p := launch.memory.device_peak_bytes) is not None]
         return max(peaks) if peaks else None
+
+    @property
+    def host_peak_bytes(self) -> int | None:
+        """The largest host peak seen."""
+        return largest_peaks([launch.memory for launch in self.launches]).host_peak_bytes
 
 
 def compare(session: StudySession, command: Compare) -> Task:
@@ -130,6 +137,9 @@ def fit_together(session: StudySession, arms: list[Arm]) -> bool:
     free = device_memory(session.opened.device, host_limits())[1]
     budget = session.opened.budget.device_bytes
     wanted = sum(arm.peak_bytes or budget for arm in arms)
+    host = session.opened.budget.host_bytes
+    if host is not None and sum(arm.host_peak_bytes or 0 for arm in arms) > host:
+        return False
     return free is not None and wanted <= free * TOGETHER_SHARE
 
 
@@ -211,6 +221,8 @@ def comparison_flags(session: StudySession, trials: list[Trial]) -> tuple[str, .
         if trial.failure is not None:
             flags.append(f"{name} failed: {trial.failure.reason.value}: {trial.failure.message}")
         flags += [f"{name}: {note}" for note in dict.fromkeys(n for launch in trial.launches for n in launch.notes)]
+        about = (*memory_notes(trial, session.opened.budget), *data_notes(trial.launches))
+        flags += [f"{name}: {note}" for note in about]
     rows = leaderboard(trials, session.opened.budget, trials[0].settings).rows
     flags += [
         f"{name}: {row.disqualified}"

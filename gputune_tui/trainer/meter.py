@@ -14,6 +14,7 @@ from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.protocol import BlockDone, Warmup
 from gputune_tui.domain.trial import Block, StepBreakdown
 from gputune_tui.trainer.contention import CpuWatch, shares
+from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.device import Device
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.guard import Guard
@@ -49,6 +50,7 @@ class Meter:
         prefetched_windows: int,
         on_steps: Callable[[], None],
         cpu_watch: CpuWatch | None = None,
+        data: DataWatch | None = None,
     ) -> None:
         self._step = step
         self._windows = windows
@@ -60,6 +62,7 @@ class Meter:
         self._on_steps = on_steps
         """Called outside timing whenever steps are done: reports memory."""
         self._cpu_watch = cpu_watch or CpuWatch()
+        self._data = data
         self._steps_per_block = 1
         self._timed_s = 0.0
         self._blocks = 0
@@ -104,6 +107,10 @@ class Meter:
     def block(self, planned: int = 0) -> None:
         """Time one block and report it."""
         results: list[StepResult] = []
+        if self._data is not None:
+            if self._data.drop_page_cache():
+                self.settle()
+            self._data.begin()
         self._device.synchronize()
         cpu = self._cpu_watch.read()
         usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -130,6 +137,8 @@ class Meter:
         )
         self._disturbed += block.is_disturbed
         times = tuple(self._device.seconds_between(start, end) for start, end in itertools.pairwise(marks))
+        if self._data is not None:
+            self._data.end(block.samples)
         self._guard.take(results)
         self._on_steps()
         self._events.send(BlockDone(block, times, planned))

@@ -10,6 +10,7 @@ from enum import Enum
 from gputune_tui.domain.protocol import Error, Stopped
 from gputune_tui.domain.trial import Failure, FailureReason, TrialState
 from gputune_tui.text import signal_text
+from gputune_tui.units import bytes_text
 
 
 class StopCause(str, Enum):
@@ -18,6 +19,8 @@ class StopCause(str, Enum):
     DEADLINE = "deadline"
     STALL = "stall"
     USER = "user"
+    HOST_BUDGET = "host budget"
+    """Its process tree took more of the host's memory than it may."""
     FINISHED = "finished"
     """The trial had reported all that was asked and did not leave by itself."""
 
@@ -43,6 +46,11 @@ class Ending:
     log_tail: str = ""
     """Last lines of the output: shown, never interpreted."""
     is_command: bool = False
+    host_bytes: int | None = None
+    """What its processes held of the host's memory when they were found to hold too much."""
+    host_budget_bytes: int | None = None
+    other_processes: int = 0
+    """Processes beside its main one at that moment."""
 
 
 _PHASE_WORDS = {
@@ -50,6 +58,8 @@ _PHASE_WORDS = {
     "import": "importing the workload",
     "build": "building the model",
     "warm_up": "warming up",
+    "largest_batch": "running the longest batch (largest_batch)",
+    "evaluation": "running the evaluation step (eval_step)",
     "measure": "measuring",
     "ready": "waiting for its turn",
     "breakdown": "measuring the breakdown",
@@ -75,6 +85,8 @@ def _failure(ending: Ending) -> tuple[FailureReason, str, bool]:
         return ending.error.reason, ending.error.message, ending.error.in_workload
     if ending.stop_cause is StopCause.USER:
         return FailureReason.KILLED, f"interrupted while {_activity(ending)}", False
+    if ending.stop_cause is StopCause.HOST_BUDGET:
+        return FailureReason.OVER_BUDGET, _over_host_budget(ending), False
     if ending.stop_cause in (StopCause.DEADLINE, StopCause.STALL):
         return _limit(ending)
     if ending.wait_status is None:
@@ -91,6 +103,16 @@ def _activity(ending: Ending) -> str:
     words = _PHASE_WORDS.get(doing, doing)
     where = f" ({ending.stopped.where})" if ending.stopped and ending.stopped.where else ""
     return words + where
+
+
+def _over_host_budget(ending: Ending) -> str:
+    others = ending.other_processes
+    with_whom = f" with its {others} other process{'es'[: 2 * (others > 1)]}" if others else ""
+    return (
+        f"it took {bytes_text(ending.host_bytes)} of host memory{with_whom} while {_activity(ending)}, more than the "
+        f"host's budget of {bytes_text(ending.host_budget_bytes)}; fewer workers, a smaller prefetch or a larger "
+        "--host-budget"
+    )
 
 
 def _limit(ending: Ending) -> tuple[FailureReason, str, bool]:

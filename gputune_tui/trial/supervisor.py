@@ -9,15 +9,18 @@ import select
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gputune_tui.domain.data_reads import DataReads
 from gputune_tui.domain.protocol import (
     MAX_LINE_BYTES,
     BlockDone,
+    DataRead,
     Done,
     Error,
     Event,
+    Hello,
     Inspected,
     Memory,
     Note,
@@ -29,8 +32,9 @@ from gputune_tui.domain.protocol import (
 )
 from gputune_tui.domain.protocol import Guard as GuardEvent
 from gputune_tui.domain.protocol import Warmup as WarmupEvent
-from gputune_tui.domain.trial import Block, Failure, GuardRecord, Launch, MemoryPeaks, TrialState
+from gputune_tui.domain.trial import Block, Failure, GuardRecord, Launch, MemoryPeaks, PhasePeak, TrialState
 from gputune_tui.errors import ProtocolError
+from gputune_tui.trial.host_memory import HostMemoryWatch, TreeMemory
 from gputune_tui.trial.launcher import TrialProcess
 from gputune_tui.trial.outcome import Ending, StopCause, decide
 
@@ -53,6 +57,8 @@ class Limits:
     """No event for this long."""
     total_s: float | None = None
     """Wall time from launch."""
+    host_bytes: int | None = None
+    """Host memory of the whole process tree."""
 
 
 class EventReader:
@@ -84,7 +90,11 @@ class Observations:
         self.blocks: list[Block] = []
         self.step_times_s: list[float] = []
         self.warmup_steps = 0
-        self.memory = MemoryPeaks()
+        self.main_pid: int | None = None
+        self.host_memory = HostMemoryWatch()
+        self.data: DataReads | None = None
+        self._own_memory = MemoryPeaks()
+        self._phase_peaks: dict[str, int] = {}
         self.fixed_overhead_bytes: int | None = None
         self.guard: GuardRecord | None = None
         self.notes: list[str] = []
@@ -102,7 +112,9 @@ class Observations:
         elif isinstance(event, Phase):
             self.phase = event.name
         elif isinstance(event, Memory):
-            self.memory = event.peaks
+            self._own_memory = event.peaks
+            if event.peaks.device_peak_bytes is not None:
+                self._phase_peaks[self.phase] = event.peaks.device_peak_bytes
             self.fixed_overhead_bytes = event.fixed_overhead_bytes or self.fixed_overhead_bytes
         elif isinstance(event, WarmupEvent):
             self.warmup_steps = event.steps
@@ -110,6 +122,10 @@ class Observations:
                 self.notes.append("step times had not settled when the warm-up ended")
         elif isinstance(event, GuardEvent):
             self.guard = event.record
+        elif isinstance(event, DataRead):
+            self.data = event.record
+        elif isinstance(event, Hello):
+            self.main_pid = event.pid
         elif isinstance(event, Note):
             if event.text not in self.notes:
                 self.notes.append(event.text)
@@ -122,6 +138,11 @@ class Observations:
         elif isinstance(event, Inspected):
             self.inspected = event
 
+    @property
+    def memory(self) -> MemoryPeaks:
+        """The peaks that the trial told, and of the host's memory what was seen of its whole process tree."""
+        return replace(self._own_memory, host_peak_bytes=self.host_memory.peak_bytes(self._own_memory.host_peak_bytes))
+
     def launch(self) -> Launch:
         """The launch as it is stored."""
         return Launch(
@@ -132,6 +153,8 @@ class Observations:
             breakdown=self.done.breakdown if self.done else None,
             guard=self.guard,
             notes=tuple(self.notes),
+            phase_peaks=tuple(PhasePeak(name, peak) for name, peak in self._phase_peaks.items()),
+            data=self.data,
         )
 
 
@@ -166,6 +189,7 @@ class TrialRun:
         self._stop_at: float | None = None
         self._stop_limit_s: float | None = None
         self._oom_kills_before = oom_kills()
+        self._over_host_budget: TreeMemory | None = None
         self.pid: int | None = None
 
     @property
@@ -203,6 +227,7 @@ class TrialRun:
             self.seen.take(event)
         if events:
             self._last_progress = self._clock()
+        self._watch_host_memory()
         self._hold_limits()
         if self._gone or self._keeper_lost:
             self._finish()
@@ -243,6 +268,14 @@ class TrialRun:
                 self._gone = True
                 self.left_running = tuple(status["gone"])
 
+    def _watch_host_memory(self) -> None:
+        if self.pid is None or self._gone:
+            return
+        tree, budget = self.seen.host_memory.look(self.pid, self.seen.main_pid or self.pid), self._limits.host_bytes
+        if tree is not None and budget is not None and tree.total_bytes > budget:
+            self._over_host_budget = self._over_host_budget or tree
+            self.stop(StopCause.HOST_BUDGET)
+
     def _hold_limits(self) -> None:
         now = self._clock()
         if self._stop_at is not None:
@@ -276,6 +309,9 @@ class TrialRun:
                 host_oom_kills=oom_kills() - self._oom_kills_before,
                 log_tail=last_line(self._process.log),
                 is_command=self._is_command,
+                host_bytes=tree.total_bytes if (tree := self._over_host_budget) else None,
+                host_budget_bytes=self._limits.host_bytes,
+                other_processes=tree.others if tree else 0,
             ),
             str(self._process.log),
         )
