@@ -116,11 +116,11 @@ def drop(path: str, sync: bool = False) -> None:
 def file_systems(files: dict[str, DataFile], mounts: Path = Path("/proc/self/mountinfo")) -> tuple[str, ...]:
     """Types of the file systems that the files are on, sorted; one file of each device is looked up."""
     points: list[tuple[str, str]] = []
-    with contextlib.suppress(OSError, ValueError):
-        for line in mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+    with contextlib.suppress(OSError):
+        for line in mounts.read_text(encoding="utf-8", errors="surrogateescape").split("\n"):
             before, _, after = line.partition(" - ")
-            point = before.split()[4].replace("\\040", " ")
-            points.append((point.rstrip("/") + "/", after.split()[0]))
+            if len(words := before.split()) > 4 and after.split():
+                points.append((words[4].replace("\\040", " ").rstrip("/") + "/", after.split()[0]))
     found: set[str] = set()
     for path in {file.device: path for path, file in files.items()}.values():
         real = os.path.realpath(path)

@@ -183,10 +183,19 @@ def _held_by(pids: list[int]) -> set[str]:
         with contextlib.suppress(OSError):
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
-                    found.add(os.readlink(entry.path))
+                    if _is_open_for_reading(pid, entry.name):
+                        found.add(os.readlink(entry.path))
             with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
                 for line in maps:
                     _span, modes, _offset, _device, inode, *path = line.rstrip("\n").split(maxsplit=5)
                     if modes.endswith("s") and inode != "0" and path:
                         found.add(path[0])
     return {path for path in found if path.startswith("/") and not path.endswith(" (deleted)")}
+
+
+def _is_open_for_reading(pid: int, fd: str) -> bool:
+    for line in Path(f"/proc/{pid}/fdinfo/{fd}").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "flags":  # octal, as open(2) takes them
+            return int(value, 8) & os.O_ACCMODE != os.O_WRONLY
+    return False

@@ -269,7 +269,8 @@ class TrialRun:
                 self.left_running = tuple(status["gone"])
 
     def _watch_host_memory(self) -> None:
-        if self.pid is None or self._gone:
+        # After the measurement the trial draws whole batches in its main process, which no training does.
+        if self.pid is None or self._gone or self.seen.phase == "noise":
             return
         tree, budget = self.seen.host_memory.look(self.pid, self.seen.main_pid or self.pid), self._limits.host_bytes
         if tree is not None and budget is not None and tree.total_bytes > budget:
