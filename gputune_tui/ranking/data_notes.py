@@ -18,7 +18,7 @@ def data_notes(launches: Sequence[Launch]) -> list[str]:
     notes: list[str] = []
     for launch in launches:
         if launch.data is not None:
-            note = _cold_note(launch.data) if launch.data.cold else _warm_note(launch.data, launch)
+            note = _cold_note(launch.data, len(launch.blocks)) if launch.data.cold else _warm_note(launch.data, launch)
             if note is not None:
                 notes.append(note)
     # Launches differ by some bytes per sample: one remark of a kind is enough.
@@ -53,7 +53,7 @@ def _warm_note(data: DataReads, launch: Launch) -> str | None:
     )
 
 
-def _cold_note(data: DataReads) -> str:
+def _cold_note(data: DataReads, blocks: int) -> str:
     if data.files == 0:
         return "--cold dropped nothing: no data file was seen"
     if data.disk_bytes_per_sample is None:
@@ -66,6 +66,6 @@ def _cold_note(data: DataReads) -> str:
     where = f" (on {', '.join(data.file_systems)})" if data.file_systems else ""
     if data.disk_bytes == 0:
         return f"--cold had no effect: the blocks read nothing from disk{where}; the workload may keep its data"
-    return (
-        f"measured partly cold: {bytes_text(data.disk_bytes_per_sample)} from disk per sample{where}, most from memory"
-    )
+    again = data.dataset_samples is not None and data.samples > blocks * data.dataset_samples
+    why = "a block goes through the data more than once" if again else f"most came from memory{where}"
+    return f"measured partly cold: {bytes_text(data.disk_bytes_per_sample)} from disk per sample; {why}"

@@ -108,10 +108,10 @@ def _activity(ending: Ending) -> str:
 def _over_host_budget(ending: Ending) -> str:
     others = ending.other_processes
     with_whom = f" with its {others} other process{'es'[: 2 * (others > 1)]}" if others else ""
+    advice = "fewer workers, a smaller prefetch" if others else "smaller batches"
     return (
         f"it took {bytes_text(ending.host_bytes)} of host memory{with_whom} while {_activity(ending)}, more than the "
-        f"host's budget of {bytes_text(ending.host_budget_bytes)}; fewer workers, a smaller prefetch or a larger "
-        "--host-budget"
+        f"host's budget of {bytes_text(ending.host_budget_bytes)}; {advice} or a larger --host-budget"
     )
 
 

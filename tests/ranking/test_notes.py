@@ -44,7 +44,14 @@ def with_phases(*marks: tuple[str, int]) -> Launch:
         (replace(WARM, dataset_samples=None), "measured from a warm page cache"),
         (replace(WARM, dataset_samples=None, disk_bytes=5), None),
         (COLD, "measured cold: 195 KiB from disk per sample"),
-        (replace(COLD, disk_bytes=20_000_000), "measured partly cold: 19.5 KiB from disk per sample (on ext4), most"),
+        (
+            replace(COLD, disk_bytes=20_000_000),
+            "measured partly cold: 19.5 KiB from disk per sample; most came",
+        ),
+        (
+            replace(COLD, disk_bytes=2_000_000, dataset_samples=400),
+            "measured partly cold: 1.95 KiB from disk per sample; a block",
+        ),
         (replace(COLD, disk_bytes=None), "measured cold: the page cache was dropped; this kernel does not tell"),
         (replace(COLD, files=0), "--cold dropped nothing: no data file was seen"),
         (replace(COLD, disk_bytes=0), "--cold had no effect: the blocks read nothing from disk (on ext4)"),
