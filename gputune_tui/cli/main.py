@@ -123,6 +123,7 @@ def export(**given: Any) -> None:
 @click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1 or a GPU's UUID. Default: as measured.")
 @click.option("--budget", metavar="SIZE", help="Default: the configuration's own.")
 @click.option("--launches", type=click.IntRange(min=3), default=3, show_default=True, help="Launches to measure.")
+@click.option("--cold", is_flag=True, help="Drop the page cache of the files that trials read before each block.")
 @json_option
 def verify(**given: Any) -> None:
     """Measure a configuration again here and compare with what it claims. Runs the workload that it names."""

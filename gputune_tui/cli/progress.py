@@ -95,6 +95,8 @@ class ProgressPrinter:
             f"torch {environment.torch}, global batch {event.identity.global_batch_size}"
         )
         self.line(f"budget {bytes_text(event.budget.device_bytes)}: {event.budget.source}")
+        if event.budget.host_bytes is not None:
+            self.line(f"host's budget {bytes_text(event.budget.host_bytes)}: {event.budget.host_source}")
         finished = event.finished_trials
         self.line(f"study {event.path}" + (f": {finished} finished trial{'s'[: finished > 1]}" if finished else ""))
         for note in event.notes:

@@ -13,6 +13,7 @@ from gputune_tui.cli.progress import ProgressPrinter, outcome_text
 from gputune_tui.cli.tables import leaderboard_table
 from gputune_tui.domain.knobs import read_assignments
 from gputune_tui.domain.space import SearchSpace
+from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.domain.trial import FailureReason, Trial, TrialState
 from gputune_tui.engine.commands import Command, MeasureAgain, RunTrial, Search
 from gputune_tui.engine.engine import Engine
@@ -20,7 +21,7 @@ from gputune_tui.engine.events import EngineEvent, SearchFinished, TrialFinished
 from gputune_tui.engine.study_session import StudySession
 from gputune_tui.errors import EnvironmentProblem, GputuneError, NothingFitsError, UsageError, WorkloadError
 from gputune_tui.ranking.document import study_document
-from gputune_tui.ranking.feasibility import smallest_peak
+from gputune_tui.ranking.feasibility import is_over_host, smallest_peak
 from gputune_tui.ranking.leaderboard import Leaderboard
 from gputune_tui.units import bytes_text, parse_duration
 
@@ -79,6 +80,8 @@ def trial(command: tuple[str, ...] | None, given: dict[str, Any]) -> None:
     assert row is not None
     if row.trial.state is not TrialState.COMPLETE:
         raise failure_of(row.trial)
+    if row.feasible is False and is_over_host(row.trial, engine.session.opened.budget):
+        raise NothingFitsError(f"it does not fit: {host_words([row.trial], engine.session.opened.budget)}")
     if row.feasible is False:
         peak = row.memory.device_peak_bytes if row.memory else None
         budget = engine.session.opened.budget.device_bytes
@@ -141,6 +144,9 @@ def why_nothing_ranks(session: StudySession, board: Leaderboard) -> GputuneError
     complete = [row for row in board.rows if row.trial.state is TrialState.COMPLETE]
     too_large = [row for row in complete if row.feasible is False]
     out_of_memory = [t for t in trials if t.failure and t.failure.reason in MEMORY_REASONS]
+    over_host = [t for t in trials if is_over_host(t, session.opened.budget)]
+    if over_host and len(over_host) == len(too_large) + len(out_of_memory):
+        return NothingFitsError(f"nothing fits: {host_words(over_host, session.opened.budget)}")
     if too_large or out_of_memory:
         return NothingFitsError(f"nothing fits the budget of {budget}: {_peak_words(trials)}")
     if complete:
@@ -148,6 +154,16 @@ def why_nothing_ranks(session: StudySession, board: Leaderboard) -> GputuneError
         return WorkloadError(f"every setting is disqualified: {reason}")
     failed = next((t for t in trials if t.failure is not None), None)
     return failure_of(failed) if failed else WorkloadError("no trial was run")
+
+
+def host_words(trials: list[Trial], budget: MemoryBudget) -> str:
+    """The smallest host peak of trials that pass the host's budget, beside it, and what helps."""
+    smallest = smallest_peak(trials, "host_peak_bytes")
+    peak = bytes_text(smallest[0] if smallest else None)
+    return (
+        f"the smallest host memory seen is {peak}, the host's budget {bytes_text(budget.host_bytes)}; fewer workers, "
+        "a smaller prefetch or a larger --host-budget"
+    )
 
 
 def _peak_words(trials: list[Trial]) -> str:

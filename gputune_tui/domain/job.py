@@ -61,3 +61,7 @@ class Job:
     paced: bool = False
     """Wait for an order before each block (interleaved comparison) instead of running the plan through."""
     plan: MeasurePlan = field(default_factory=MeasurePlan)
+    host_memory_bytes: int | None = None
+    """Memory of the host or, where it is less, the limit of its cgroup."""
+    cold: bool = False
+    """Drop the page cache of the files that the trial reads before each timed block."""

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
+from gputune_tui.domain.data_reads import DataReads
 from gputune_tui.domain.plain import from_plain, to_plain
 from gputune_tui.domain.trial import Block, FailureReason, GuardRecord, MemoryPeaks, StepBreakdown
 from gputune_tui.errors import ProtocolError
@@ -43,7 +44,8 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Phase:
-    """The trial enters a phase: import, build, warm_up, measure, ready (paced, waiting), breakdown, noise."""
+    """The trial enters a phase: import, build, warm_up, largest_batch, evaluation, measure, ready (paced, waiting),
+    breakdown, noise."""
 
     event: ClassVar[str] = "phase"
     name: str
@@ -105,6 +107,14 @@ class Denormals:
 
 
 @dataclass(frozen=True)
+class DataRead:
+    """Where the samples of the timed blocks came from."""
+
+    event: ClassVar[str] = "data"
+    record: DataReads
+
+
+@dataclass(frozen=True)
 class Note:
     """A remark for the row, in words."""
 
@@ -142,7 +152,21 @@ class Stopped:
     """file:line of the user's code that was running, if any."""
 
 
-Event = Hello | Inspected | Phase | Warmup | BlockDone | Memory | Guard | Denormals | Note | Done | Error | Stopped
+Event = (
+    Hello
+    | Inspected
+    | Phase
+    | Warmup
+    | BlockDone
+    | Memory
+    | Guard
+    | Denormals
+    | DataRead
+    | Note
+    | Done
+    | Error
+    | Stopped
+)
 _EVENTS: dict[str, type[Event]] = {cls.event: cls for cls in get_args(Event)}
 
 

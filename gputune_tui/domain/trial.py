@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from gputune_tui.domain.conditions import Conditions, Pressure
+from gputune_tui.domain.data_reads import DataReads
 from gputune_tui.domain.settings import TrainSettings
 
 
@@ -130,8 +131,18 @@ class MemoryPeaks:
     device_peak_bytes: int | None = None
     """What the device shows for the process; this is held against the budget."""
     host_peak_bytes: int | None = None
-    """Process tree, loader workers included."""
+    """Process tree, loader workers included; what its processes share counts once."""
     alloc_retries: int | None = None
+
+
+@dataclass(frozen=True)
+class PhasePeak:
+    """How far the device's peak had risen in a phase of the trial; phases that did not raise it have none."""
+
+    phase: str
+    """warm_up, largest_batch, evaluation, measure, ... (`domain.protocol.Phase`)."""
+    device_peak_bytes: int
+    """The high-water mark at its end."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,9 @@ class Launch:
     """What the trial observed in words, e.g. "BatchNorm sees micro-batch 8"."""
     conditions: Conditions | None = None
     """What surrounded it; None of launches that were stored before this was looked at."""
+    phase_peaks: tuple[PhasePeak, ...] = ()
+    """In the order of the phases."""
+    data: DataReads | None = None
 
 
 @dataclass(frozen=True)
@@ -188,6 +202,8 @@ class Trial:
     """Unix time, for display alone."""
     elapsed_s: float | None = None
     """Wall time from launch to the end of its last process."""
+    host_budget_bytes: int | None = None
+    """The host's budget under which it ran; None was unlimited."""
 
     @property
     def memory(self) -> MemoryPeaks | None:

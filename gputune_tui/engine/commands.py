@@ -32,6 +32,8 @@ class StudyConfig:
     trial_timeout_s: float | None = None
     share: bool = False
     """Measure although somebody else measures or computes on the device."""
+    cold: bool = False
+    """Drop the page cache of the files that trials read before each timed block."""
     plan: MeasurePlan = field(default_factory=MeasurePlan)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gputune_tui.domain.protocol import Finish, RunBlock
 from gputune_tui.domain.space import settings_for
-from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial
+from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial, largest_peaks
 from gputune_tui.engine.commands import Compare
 from gputune_tui.engine.events import Compared, EngineEvent, PairFinished, TrialFinished, TrialStarted
 from gputune_tui.engine.node import device_memory
@@ -46,6 +46,11 @@ class Arm:
         """The largest peak seen."""
         peaks = [p for launch in self.launches if (p := launch.memory.device_peak_bytes) is not None]
         return max(peaks) if peaks else None
+
+    @property
+    def host_peak_bytes(self) -> int | None:
+        """The largest host peak seen."""
+        return largest_peaks([launch.memory for launch in self.launches]).host_peak_bytes
 
 
 def compare(session: StudySession, command: Compare) -> Task:
@@ -130,6 +135,9 @@ def fit_together(session: StudySession, arms: list[Arm]) -> bool:
     free = device_memory(session.opened.device, host_limits())[1]
     budget = session.opened.budget.device_bytes
     wanted = sum(arm.peak_bytes or budget for arm in arms)
+    host = session.opened.budget.host_bytes
+    if host is not None and sum(arm.host_peak_bytes or 0 for arm in arms) > host:
+        return False
     return free is not None and wanted <= free * TOGETHER_SHARE
 
 

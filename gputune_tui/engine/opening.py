@@ -64,6 +64,8 @@ class Opened:
             threads=intra_op_threads(self.host.effective_cpus) if self.device.spec == "cpu" else None,
             paced=paced,
             plan=config.plan,
+            host_memory_bytes=self.host.memory_total_bytes,
+            cold=config.cold,
         )
 
     def _free_bytes_now(self) -> int | None:
@@ -92,7 +94,8 @@ class Opened:
     @property
     def limits(self) -> Limits:
         """How long a trial may take, and how much memory."""
-        return Limits(self.config.stall_timeout_s, self.config.trial_timeout_s, self.budget.device_bytes)
+        budget = self.budget
+        return Limits(self.config.stall_timeout_s, self.config.trial_timeout_s, budget.device_bytes, budget.host_bytes)
 
 
 def open_workload(
@@ -134,7 +137,7 @@ def open_workload(
     workload = config.workload
     if workload.command and workload.samples_per_step is None:
         workload = replace(workload, samples_per_step=batch)
-    identity = StudyIdentity(workload, inspected.content_hash, batch, environment)
+    identity = StudyIdentity(workload, inspected.content_hash, batch, environment, config.cold)
     notes = (device.note,) if device.note else ()
     return Opened(config, device, host, budget, identity, notes)
 

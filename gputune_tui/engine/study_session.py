@@ -90,7 +90,8 @@ class StudySession:
 
     def finished(self, settings: TrainSettings) -> Trial | None:
         """The trial that makes running these settings again needless."""
-        return finished_trial(self.trials, settings, self.opened.budget.device_bytes)
+        budget = self.opened.budget
+        return finished_trial(self.trials, settings, budget.device_bytes, budget.host_bytes)
 
     def begin(self, settings: TrainSettings) -> TrialDraft:
         """Claim an id and write down that the trial begins.
@@ -102,8 +103,11 @@ class StudySession:
         trial_id, directory = self._writer.claim_trial_id(self._next_id)
         self._next_id = trial_id + 1
         draft = TrialDraft(trial_id, directory, settings)
-        budget = self.opened.budget.device_bytes
-        self._append(TrialBegan(self.generation, trial_id, settings, budget, draft.started_at))
+        budget = self.opened.budget
+        began = TrialBegan(
+            self.generation, trial_id, settings, budget.device_bytes, draft.started_at, budget.host_bytes
+        )
+        self._append(began)
         return draft
 
     def _announce(self) -> None:
@@ -134,6 +138,7 @@ class StudySession:
             budget_bytes=self.opened.budget.device_bytes,
             started_at=draft.started_at,
             elapsed_s=time.monotonic() - draft.began,
+            host_budget_bytes=self.opened.budget.host_bytes,
         )
         self._trials[trial.id] = trial
         self._durations_s.append(time.monotonic() - draft.began)

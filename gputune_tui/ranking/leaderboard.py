@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.domain.trial import Launch, MemoryPeaks, StepBreakdown, Trial, TrialState
+from gputune_tui.ranking.data_notes import data_notes
 from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
+from gputune_tui.ranking.memory_notes import memory_notes
 from gputune_tui.ranking.statistics import StepTime, Throughput, separated, step_time, throughput
 from gputune_tui.ranking.taints import Taint, taints
 
@@ -92,7 +94,7 @@ def _row(trial: Trial, budget: MemoryBudget, baseline: Trial | None, base: Throu
         guard=guard,
         rank=None,
         tied_with_best=False,
-        flags=_flags(trial, found),
+        flags=(*_flags(trial, found), *memory_notes(trial, budget), *data_notes(trial.launches)),
         ratio_to_reference=measured.value / base.value if measured and base else None,
         worth_measuring_again=complete and any(taint.passing for taint in found),
     )

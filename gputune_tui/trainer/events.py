@@ -82,6 +82,11 @@ class EventSink:
                 while data:
                     data = data[os.write(fd, data) :]
 
+    @property
+    def current_phase(self) -> str:
+        """The phase that was entered last."""
+        return self._phase
+
     def phase(self, name: str, detail: str = "") -> None:
         """The trial enters a phase."""
         self.send(Phase(name, detail))

@@ -113,7 +113,7 @@ class Batches:
 
     def _other_size(self, size: int, wanted: int) -> None:
         dataset = getattr(self.loader, "dataset", None)
-        length = None if dataset is None else _length(dataset)
+        length = dataset_length(dataset)
         if length is not None and size <= length < wanted:
             raise SettingsNotApplicable(too_large(wanted, length))
         if self._workload.optional("build_loader") is not None:
@@ -136,7 +136,7 @@ class Batches:
     def _no_data_words(self) -> str:
         name = self._workload.name
         dataset = getattr(self.loader, "dataset", None)
-        length = None if dataset is None else _length(dataset)
+        length = dataset_length(dataset)
         size = getattr(self.loader, "batch_size", None)
         if length and size and length < size and getattr(self.loader, "drop_last", False):
             return f"{name}: the loader drops its only batch: {length} samples, batches of {size}, drop_last=True"
@@ -270,8 +270,8 @@ class WorkerStart:
             self._users(worker_id)
 
 
-def _length(dataset: Any) -> int | None:
-    """Samples of a dataset; None where it does not tell."""
+def dataset_length(dataset: Any) -> int | None:
+    """Samples of a dataset; None where there is none or it does not tell."""
     try:
         return len(dataset)
     except Exception:  # a user's __len__ may raise anything (not only TypeError); unknown is unknown

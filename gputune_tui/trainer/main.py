@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -87,10 +88,14 @@ def _report(error: BaseException, job: Job, events: EventSink) -> None:
     gc.collect()
     from gputune_tui.trainer.classify import classify
     from gputune_tui.trainer.faults import OverBudget
+    from gputune_tui.trainer.worst_case import PHASES
 
     if isinstance(error, OverBudget):
         events.send(Memory(MemoryPeaks(device_peak_bytes=error.needs_bytes), error.needs_bytes))
     elif peaks is not None:
         events.send(Memory(peaks))
-    events.send(classify(error, capped, job.budget_bytes, peaks.device_peak_bytes if peaks else None))
+    told = classify(error, capped, job.budget_bytes, peaks.device_peak_bytes if peaks else None)
+    if (place := PHASES.get(events.current_phase)) is not None:
+        told = replace(told, message=f"{told.message} ({place})")
+    events.send(told)
     traceback.print_exception(type(error), error, error.__traceback__)

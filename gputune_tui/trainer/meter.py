@@ -15,6 +15,7 @@ from gputune_tui.domain.protocol import BlockDone, Warmup
 from gputune_tui.domain.trial import StepBreakdown
 from gputune_tui.trainer.batch import ShapesSeen
 from gputune_tui.trainer.contention import BlockWatch
+from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.device import Device
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.guard import Guard
@@ -50,6 +51,7 @@ class Meter:
         prefetched_windows: int,
         on_steps: Callable[[], None],
         watch: BlockWatch | None = None,
+        data: DataWatch | None = None,
     ) -> None:
         self._step = step
         self._windows = windows
@@ -61,6 +63,7 @@ class Meter:
         self._on_steps = on_steps
         """Called outside timing whenever steps are done: reports memory."""
         self._watch = watch or BlockWatch()
+        self._data = data
         self._shapes = ShapesSeen()
         self._steps_per_block = 1
         self._timed_s = 0.0
@@ -117,6 +120,10 @@ class Meter:
     def block(self, planned: int = 0) -> None:
         """Time one block and report it."""
         results: list[StepResult] = []
+        if self._data is not None:
+            if self._data.drop_page_cache():
+                self.settle()
+            self._data.begin()
         self._device.synchronize()
         before = self._watch.read()
         begin = time.perf_counter()
@@ -137,6 +144,8 @@ class Meter:
         self._timed_s += elapsed_s
         self._disturbed += block.is_disturbed
         times = tuple(self._device.seconds_between(start, end) for start, end in itertools.pairwise(marks))
+        if self._data is not None:
+            self._data.end(block.samples)
         self._guard.take(results)
         self._on_steps()
         self._events.send(BlockDone(block, times, planned))

@@ -18,10 +18,11 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from gputune_tui.domain.job import JOB_VARIABLE, Job
 from gputune_tui.domain.plain import from_plain
-from gputune_tui.domain.protocol import BlockDone, Done, Error, Hello, Memory, Warmup
+from gputune_tui.domain.protocol import BlockDone, DataRead, Done, Error, Hello, Memory, Warmup
 from gputune_tui.domain.trial import FailureReason, MemoryPeaks
 from gputune_tui.trainer.classify import classify
 from gputune_tui.trainer.contention import BlockWatch, Reading
+from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.faults import OverBudget
 from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch, lift_data_limit, process_is_capped
@@ -62,6 +63,7 @@ class ScriptMeter:
         self._timed_s = 0.0
         self._started = time.perf_counter()
         self._finished = False
+        self._data = DataWatch(job)
         self._optimizer_id: int | None = None
 
     def arm(self) -> None:
@@ -146,6 +148,8 @@ class ScriptMeter:
 
     def _start_block(self) -> None:
         self._block_times = []
+        self._data.drop_page_cache()
+        self._data.begin()
         self._before = self._watch.read()
         self._last = self._block_began = time.perf_counter()
 
@@ -155,11 +159,13 @@ class ScriptMeter:
         block = self._watch.block(self._before, steps * self._samples_per_step, steps, elapsed_s)
         self._blocks += 1
         self._timed_s += elapsed_s
+        self._data.end(block.samples)
         self._report_memory()
         self._events.send(BlockDone(block, tuple(self._block_times), self._plan.blocks))
         time_is_up = self._blocks >= self._plan.min_blocks and self._timed_s > self._plan.max_timed_s
         if self._blocks >= self._plan.blocks or time_is_up:
             self._finished = True
+            self._events.send(DataRead(self._data.record(None)))
             self._events.send(Done(None))
             sys.exit(0)
         self._start_block()

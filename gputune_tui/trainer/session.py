@@ -11,19 +11,20 @@ import torch
 from torch import nn
 
 from gputune_tui.domain.job import Job
-from gputune_tui.domain.protocol import Denormals, Done, Finish, Memory, Note
+from gputune_tui.domain.protocol import DataRead, Denormals, Done, Finish, Memory, Note
 from gputune_tui.domain.protocol import Guard as GuardEvent
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import MemoryPeaks
 from gputune_tui.trainer.checkpointing import apply_checkpointing
 from gputune_tui.trainer.contention import BlockWatch
+from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.denormals import DenormalWatch
 from gputune_tui.trainer.describe import describe_exception
 from gputune_tui.trainer.device import CudaDevice, Device, open_device
 from gputune_tui.trainer.events import EventSink, Orders
 from gputune_tui.trainer.guard import Guard
 from gputune_tui.trainer.libraries import load_libraries
-from gputune_tui.trainer.loader import Batches, build_batches
+from gputune_tui.trainer.loader import Batches, build_batches, dataset_length
 from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch
 from gputune_tui.trainer.meter import Meter
 from gputune_tui.trainer.noise import loss_noise
@@ -32,6 +33,7 @@ from gputune_tui.trainer.precision import precision_note, prepare_precision
 from gputune_tui.trainer.seeding import seed_everything
 from gputune_tui.trainer.train_step import TrainStep, batchnorm_note, to_channels_last
 from gputune_tui.trainer.workload import AdaptedWorkload, load_workload
+from gputune_tui.trainer.worst_case import WorstCase
 
 
 @dataclass
@@ -84,9 +86,10 @@ def run_trial(job: Job, events: EventSink) -> None:
     seed_everything(job.seed)
     events.phase("import")
     load_libraries()
+    data = DataWatch(job, events.beat)
     workload = load_workload(job.workload)
     _running.closers.append(workload.close)
-    _measure(job, settings, workload, device, events, watch)
+    _measure(job, settings, workload, device, events, watch, data)
 
 
 def _watch_memory(job: Job, device: Device) -> MemoryWatch:
@@ -122,6 +125,7 @@ def _measure(
     device: Device,
     events: EventSink,
     watch: BlockWatch,
+    data: DataWatch,
 ) -> None:
     memory = _running.memory = _watch_memory(job, device)
 
@@ -133,14 +137,17 @@ def _measure(
 
     events.phase("build")
     report_memory()  # from here on the parent holds it to its mark
-    model, optimizer = _build(workload, settings, device, events)
+    with data.files.not_data():
+        model, optimizer = _build(workload, settings, device, events)
     batches = build_batches(workload, settings, device.kind, job.seed)
     try:
         guard = Guard(model)
         report_memory()
+        step = TrainStep(workload, model, optimizer, settings, device.torch_device)
+        worst_case = WorstCase(workload, model, step, settings, device, events, report_memory)
         meter = Meter(
-            TrainStep(workload, model, optimizer, settings, device.torch_device),
-            batches.windows(settings.accumulation_steps),
+            step,
+            worst_case.watched(batches.windows(settings.accumulation_steps)),
             device,
             job.plan,
             events,
@@ -148,9 +155,10 @@ def _measure(
             prefetched_windows(batches, settings),
             report_memory,
             watch,
+            data,
         )
         try:
-            _run_meter(job, meter, events)
+            _run_meter(job, meter, events, worst_case)
             breakdown = meter.breakdown()
             if device.kind == "cpu" and not settings.flush_denormal:
                 events.send(Denormals(_denormal_fraction(meter, model, optimizer, settings)))
@@ -158,6 +166,7 @@ def _measure(
             for text in batches.notes:
                 events.send(Note(text))
         report_memory()
+        events.send(DataRead(data.record(dataset_length(getattr(batches.loader, "dataset", None)))))
         record = guard.record()
         events.phase("noise")
         record = replace(record, loss_noise_fraction=_noise(job, settings, workload, model, batches, device, events))
@@ -201,9 +210,11 @@ def _noise(
         return None
 
 
-def _run_meter(job: Job, meter: Meter, events: EventSink) -> None:
+def _run_meter(job: Job, meter: Meter, events: EventSink, worst_case: WorstCase) -> None:
     events.phase("warm_up")
     meter.warm_up()
+    if worst_case.run():
+        meter.settle()  # the loader has prepared batches meanwhile
     if not job.paced:
         events.phase("measure")
         meter.run_plan()

@@ -135,6 +135,18 @@ class TrainStep:
             return batch
         return move_batch(batch, self._device, self._settings.pin_memory, self._settings.channels_last)
 
+    def rehearse(self, batch: Any) -> None:
+        """Forward and backward of one host batch where memory is tightest in a window; nothing is updated.
+
+        That is beside the gradients of an earlier micro-batch where the window accumulates. The update itself needs
+        the same memory after any batch, and every step that follows makes one.
+        """
+        self._optimizer.zero_grad(set_to_none=True)
+        total = WindowTotal(self._settings.accumulation_steps)
+        for _ in range(min(2, self._settings.accumulation_steps)):
+            self._micro_batch(batch, total, None)
+        self._optimizer.zero_grad(set_to_none=True)
+
     def _micro_batch(self, batch: Any, total: WindowTotal, mark: Mark | None) -> None:
         batch = self._moved(batch)
         if mark:

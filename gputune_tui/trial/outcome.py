@@ -22,6 +22,8 @@ class StopCause(str, Enum):
     USER = "user"
     MEMORY = "memory"
     """It took more than its budget outside what its allocator counts."""
+    HOST_BUDGET = "host budget"
+    """Its process tree took more of the host's memory than it may."""
     FINISHED = "finished"
     """The trial had reported all that was asked and did not leave by itself."""
 
@@ -51,6 +53,11 @@ class Ending:
     is_command: bool = False
     is_frozen: bool = False
     """Its process was stopped (SIGSTOP) when the limit was hit."""
+    host_bytes: int | None = None
+    """What its processes held of the host's memory when they were found to hold too much."""
+    host_budget_bytes: int | None = None
+    other_processes: int = 0
+    """Processes beside its main one at that moment."""
 
 
 _NATIVE_FAULTS = (
@@ -66,6 +73,8 @@ _PHASE_WORDS = {
     "import": "importing the workload",
     "build": "building the model",
     "warm_up": "warming up",
+    "largest_batch": "running the longest batch (largest_batch)",
+    "evaluation": "running the evaluation step (eval_step)",
     "measure": "measuring",
     "ready": "waiting for its turn",
     "breakdown": "measuring the breakdown",
@@ -96,6 +105,8 @@ def _failure(ending: Ending) -> tuple[FailureReason, str, bool]:
         return FailureReason.KILLED, f"interrupted while {_activity(ending)}", False
     if ending.stop_cause is StopCause.MEMORY and ending.over is not None:
         return FailureReason.OVER_BUDGET, _over_mark(ending, ending.over), False
+    if ending.stop_cause is StopCause.HOST_BUDGET:
+        return FailureReason.OVER_BUDGET, _over_host_budget(ending), False
     if ending.stop_cause in (StopCause.DEADLINE, StopCause.STALL):
         return _limit(ending)
     if ending.wait_status is None:
@@ -119,6 +130,16 @@ def _over_mark(ending: Ending, over: OverMark) -> str:
         f"ended while {_activity(ending)}: it took {bytes_text(over.taken_bytes)} of the budget of "
         f"{bytes_text(over.budget_bytes)}, in memory that its allocator's cap does not hold; "
         "a larger --budget allows more"
+    )
+
+
+def _over_host_budget(ending: Ending) -> str:
+    others = ending.other_processes
+    with_whom = f" with its {others} other process{'es'[: 2 * (others > 1)]}" if others else ""
+    advice = "fewer workers, a smaller prefetch" if others else "smaller batches"
+    return (
+        f"it took {bytes_text(ending.host_bytes)} of host memory{with_whom} while {_activity(ending)}, more than the "
+        f"host's budget of {bytes_text(ending.host_budget_bytes)}; {advice} or a larger --host-budget"
     )
 
 

@@ -8,34 +8,16 @@ import os
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from gputune_tui.domain.conditions import Conditions
-from gputune_tui.domain.protocol import (
-    MAX_LINE_BYTES,
-    BlockDone,
-    Denormals,
-    Done,
-    Error,
-    Event,
-    Hello,
-    Inspected,
-    Memory,
-    Note,
-    Order,
-    Phase,
-    Stopped,
-    decode,
-    encode_order,
-)
-from gputune_tui.domain.protocol import Guard as GuardEvent
-from gputune_tui.domain.protocol import Warmup as WarmupEvent
-from gputune_tui.domain.trial import Block, Failure, GuardRecord, Launch, MemoryPeaks, TrialState, largest_peaks
-from gputune_tui.errors import ProtocolError
+from gputune_tui.domain.protocol import Error, Event, Order, encode_order
+from gputune_tui.domain.trial import Failure, Launch, TrialState
+from gputune_tui.trial.host_memory import TreeMemory
 from gputune_tui.trial.last_words import last_words
 from gputune_tui.trial.launcher import TrialProcess
 from gputune_tui.trial.memory_mark import MemoryMark, OverMark
+from gputune_tui.trial.observations import EventReader, Observations
 from gputune_tui.trial.orphans import kill_orphans
 from gputune_tui.trial.outcome import Ending, StopCause, decide
 from gputune_tui.trial.watch import Watch
@@ -61,100 +43,8 @@ class Limits:
     """Wall time from launch."""
     budget_bytes: int | None = None
     """Memory of its device; a trial that takes more outside its allocator's cap is ended."""
-
-
-class EventReader:
-    """Splits a pipe into lines and lines into events; what is not an event is counted, never obeyed."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self.bad_lines = 0
-
-    def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` completes."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE_BYTES:
-            self._rest = b""
-            self.bad_lines += 1
-        events = []
-        for line in lines:
-            try:
-                events.append(decode(line))
-            except ProtocolError:
-                self.bad_lines += 1
-        return events
-
-
-class Observations:
-    """What the events of one launch add up to."""
-
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-        self.step_times_s: list[float] = []
-        self.warmup_steps = 0
-        self.memory = MemoryPeaks()
-        self.fixed_overhead_bytes: int | None = None
-        self.resident_mark_bytes: int | None = None
-        self.trial_pid: int | None = None
-        self.conditions = Conditions()
-        self.guard: GuardRecord | None = None
-        self.notes: list[str] = []
-        self.phase = "start"
-        self.done: Done | None = None
-        self.error: Error | None = None
-        self.stopped: Stopped | None = None
-        self.inspected: Inspected | None = None
-
-    def take(self, event: Event) -> None:
-        """Add one event."""
-        if isinstance(event, BlockDone):
-            self.blocks.append(event.block)
-            self.step_times_s += event.step_times_s
-        elif isinstance(event, Phase):
-            self.phase = event.name
-        elif isinstance(event, Memory):
-            self.memory = event.peaks
-            self.fixed_overhead_bytes = event.fixed_overhead_bytes or self.fixed_overhead_bytes
-            self.resident_mark_bytes = event.resident_mark_bytes or self.resident_mark_bytes
-        elif isinstance(event, Hello):
-            self.trial_pid = event.pid
-        elif isinstance(event, Denormals):
-            self.conditions = replace(self.conditions, denormal_fraction=event.fraction)
-        elif isinstance(event, WarmupEvent):
-            self.warmup_steps = event.steps
-            self.conditions = replace(
-                self.conditions,
-                others_cpu_before_fraction=event.others_cpu_fraction,
-                idle_cpu_before_fraction=event.idle_cpu_fraction,
-            )
-            if not event.settled:
-                self.notes.append("step times had not settled when the warm-up ended")
-        elif isinstance(event, GuardEvent):
-            self.guard = event.record
-        elif isinstance(event, Note):
-            if event.text not in self.notes:
-                self.notes.append(event.text)
-        elif isinstance(event, Done):
-            self.done = event
-        elif isinstance(event, Error):
-            self.error = self.error or event
-        elif isinstance(event, Stopped):
-            self.stopped = event
-        elif isinstance(event, Inspected):
-            self.inspected = event
-
-    def launch(self, watch: Watch | None = None) -> Launch:
-        """The launch as it is stored, with what `watch` saw from outside."""
-        return Launch(
-            blocks=tuple(self.blocks),
-            step_times_s=tuple(self.step_times_s),
-            warmup_steps=self.warmup_steps,
-            memory=self.memory,
-            breakdown=self.done.breakdown if self.done else None,
-            guard=self.guard,
-            notes=tuple(self.notes),
-            conditions=watch.conditions(self.conditions) if watch else self.conditions,
-        )
+    host_bytes: int | None = None
+    """Host memory of the whole process tree."""
 
 
 class TrialRun:
@@ -193,6 +83,7 @@ class TrialRun:
         self._stop_limit_s: float | None = None
         self._was_frozen = False
         self._oom_kills_before = oom_kills()
+        self._over_host_budget: TreeMemory | None = None
         self.pid: int | None = None
 
     @property
@@ -236,6 +127,7 @@ class TrialRun:
         if self._watch is not None:
             self._watch.look(self.seen.phase == "measure")
         self._hold_mark()
+        self._watch_host_memory()
         self._hold_limits()
         if self._gone or self._keeper_lost:
             self._finish()
@@ -284,10 +176,19 @@ class TrialRun:
         """End a trial that holds more memory than its budget."""
         seen = self.seen
         if self._stop_at is None and seen.done is None and seen.error is None:
-            self._over = self._mark.look(seen.trial_pid or self.pid, seen.resident_mark_bytes)
+            self._over = self._mark.look(seen.main_pid or self.pid, seen.resident_mark_bytes)
         if self._over is not None and self._stop_at is None:
-            seen.memory = largest_peaks([seen.memory, MemoryPeaks(device_peak_bytes=self._over.taken_bytes)])
+            seen.take_device_peak(self._over.taken_bytes)
             self.stop(StopCause.MEMORY)
+
+    def _watch_host_memory(self) -> None:
+        # After the measurement the trial draws whole batches in its main process, which no training does.
+        if self.pid is None or self._gone or self.seen.phase == "noise":
+            return
+        tree, budget = self.seen.host_memory.look(self.pid, self.seen.main_pid or self.pid), self._limits.host_bytes
+        if tree is not None and budget is not None and tree.total_bytes > budget:
+            self._over_host_budget = self._over_host_budget or tree
+            self.stop(StopCause.HOST_BUDGET)
 
     def _hold_limits(self) -> None:
         now = self._clock()
@@ -324,6 +225,9 @@ class TrialRun:
                 log_tail=last_words(self._process.log),
                 is_command=self._is_command,
                 is_frozen=self._was_frozen,
+                host_bytes=tree.total_bytes if (tree := self._over_host_budget) else None,
+                host_budget_bytes=self._limits.host_bytes,
+                other_processes=tree.others if tree else 0,
             ),
             str(self._process.log),
         )

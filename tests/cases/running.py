@@ -17,7 +17,8 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.domain.trial import FailureReason, TrialState
 from gputune_tui.trial.launcher import Launcher
-from gputune_tui.trial.supervisor import Limits, Observations, TrialRun, become_subreaper
+from gputune_tui.trial.observations import Observations
+from gputune_tui.trial.supervisor import Limits, TrialRun, become_subreaper
 from gputune_tui.trial.warm_launcher import WarmLauncher
 
 ROOT = Path(__file__).parents[2]

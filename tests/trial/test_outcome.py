@@ -150,3 +150,30 @@ def test_a_command_that_does_not_exist() -> None:
 
 def test_an_unknown_phase_is_shown_as_it_is() -> None:
     assert "while rewinding the tape" in failure(wait_status=exited(1), phase="rewinding the tape")[1]
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        (0, "host memory while measuring"),
+        (1, "with its 1 other process while"),
+        (4, "with its 4 other processes while"),
+    ],
+)
+def test_the_hosts_budget_is_named_with_who_took_it(others: int, words: str) -> None:
+    ending = Ending(
+        wait_status=signal.SIGKILL,
+        stop_cause=StopCause.HOST_BUDGET,
+        phase="measure",
+        host_bytes=3 << 30,
+        host_budget_bytes=2 << 30,
+        other_processes=others,
+    )
+    state, failure = decide(ending, None)
+    assert state is TrialState.FAIL
+    assert failure is not None
+    assert failure.reason is FailureReason.OVER_BUDGET
+    assert failure.message.startswith("it took 3.00 GiB of host memory")
+    assert words in failure.message
+    assert "the host's budget of 2.00 GiB" in failure.message
+    assert not failure.in_workload
