@@ -160,6 +160,9 @@ class Launch:
     guard: GuardRecord | None = None
     notes: tuple[str, ...] = ()
     """What the trial observed in words, e.g. "BatchNorm sees micro-batch 8"."""
+    round: str | None = None
+    """Launches of several trials with one round ran one right after the other: they are compared in pairs. Of a
+    trial's launches with the same round the last counts there. None outside of a race."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from gputune_tui.engine.commands import Command, Compare, RunSettings, RunTrial,
 from gputune_tui.engine.comparing import compare
 from gputune_tui.engine.events import EngineEvent
 from gputune_tui.engine.opening import open_workload
+from gputune_tui.engine.racing import race
 from gputune_tui.engine.running import Task
 from gputune_tui.engine.searching import search
 from gputune_tui.engine.study_session import StudySession, open_session
@@ -62,7 +63,7 @@ class Engine:
     def handle(self, command: Command) -> Task:
         """Carry out one command."""
         if isinstance(command, Search):
-            return search(self.session, command)
+            return race(self.session, command) if command.race else search(self.session, command)
         if isinstance(command, Compare):
             return compare(self.session, command)
         return self._run_one(command)
