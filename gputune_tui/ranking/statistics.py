@@ -72,6 +72,8 @@ class Ratio:
 
 LEAST_QUIET_BLOCKS = 3
 """With fewer undisturbed blocks of a launch all of them count, and the row says so."""
+LEAST_QUIET_PAIRS = 3
+"""With fewer undisturbed pairs of launches all of them count: the interval is then as wide as they scatter."""
 
 
 def throughput(launches: Sequence[Launch], confidence: float = 0.95) -> Throughput | None:
@@ -161,9 +163,12 @@ def paired_ratio(pairs: Sequence[tuple[Launch, Launch]], confidence: float) -> R
     """B over A from pairs (A's launch, B's launch) that ran one right after the other; None where no pair counts.
 
     A pair's log ratio is the difference of the launches' log medians; the interval is that of a moderated paired t,
-    whose prior is that of two independent launch offsets.
+    whose prior is that of two independent launch offsets. Pairs that other processes disturbed are left out where
+    enough others are left.
     """
-    used = [(a, b) for first, second in pairs if (a := _log_rates(first)) and (b := _log_rates(second))]
+    quiet = [pair for pair in pairs if not any(map(was_disturbed, pair))]
+    counting = quiet if len(quiet) >= LEAST_QUIET_PAIRS else pairs
+    used = [(a, b) for first, second in counting if (a := _log_rates(first)) and (b := _log_rates(second))]
     if not used:
         return None
     centre, error, df = _moderated(
@@ -242,6 +247,11 @@ def disturbed_blocks(launches: Sequence[Launch]) -> tuple[int, int]:
     """Blocks used though they were disturbed, and all that were used."""
     used = [block for launch in launches for block in _valid(launch.blocks)]
     return sum(block.is_disturbed for block in used), len(used)
+
+
+def was_disturbed(launch: Launch) -> bool:
+    """True where too few blocks of the launch were left alone by other processes."""
+    return disturbed_blocks([launch])[0] > 0
 
 
 def _log_rate(block: Block) -> float:

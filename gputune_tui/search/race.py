@@ -9,7 +9,7 @@ from typing import Literal
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Launch
 from gputune_tui.ranking.rounds import ratio_between
-from gputune_tui.ranking.statistics import Ratio, paired_ratio, throughput, unpaired_ratio, verdict
+from gputune_tui.ranking.statistics import Ratio, paired_ratio, throughput, unpaired_ratio, verdict, was_disturbed
 
 Fate = Literal["slower", "set aside", "failed"]
 Standing = Literal["leads", "tied", "undecided", "slower", "set aside", "failed"]
@@ -199,7 +199,9 @@ class Race:
         if not ran:
             return []
         leader = max(ran, key=lambda entrant: entrant.speed)
-        return self._drop(leader, [entrant for entrant in ran if entrant is not leader])
+        return self._drop(
+            leader, [entrant for entrant in ran if entrant is not leader and _is_evidence(entrant, leader)]
+        )
 
     def _drop(self, leader: _Entrant, others: list[_Entrant]) -> list[Place]:
         dropped = []
@@ -260,6 +262,11 @@ class Race:
         leader = max(ran, key=lambda entrant: entrant.speed, default=None)
         alone = throughput(leader.launches[-1:]) if leader else None
         return None if alone is None else alone.value * unpaired_ratio(alone, alone, self._heats_confidence).low
+
+
+def _is_evidence(entrant: _Entrant, leader: _Entrant) -> bool:
+    """False where other processes slowed the setting and not the leader."""
+    return was_disturbed(leader.launches[-1]) or not was_disturbed(entrant.launches[-1])
 
 
 def _final_speed(entrant: _Entrant) -> float:
