@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,6 +11,9 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Launch
 from gputune_tui.ranking.rounds import ratio_between
 from gputune_tui.ranking.statistics import Ratio, paired_ratio, throughput, unpaired_ratio, verdict, was_disturbed
+
+SPENDING_POWER = 1.5
+"""Above 1 most of the finals' error is kept for the later looks, where it decides more."""
 
 Fate = Literal["slower", "set aside", "failed"]
 Standing = Literal["leads", "tied", "undecided", "slower", "set aside", "failed"]
@@ -182,16 +186,20 @@ class Race:
     def _against_leader(self, entrant: _Entrant, leader: _Entrant) -> Ratio | None:
         pairs = _final_pairs(leader, entrant)
         if pairs:
-            return paired_ratio(pairs, self._finals_confidence)
+            return paired_ratio(pairs, self._finals_confidence(len(pairs)))
         return ratio_between(leader.launches, entrant.launches, self._heats_confidence)
 
     @property
     def _heats_confidence(self) -> float:
         return 1 - self.rules.error_rate / (self.rules.heats * max(1, len(self._order) - 1))
 
-    @property
-    def _finals_confidence(self) -> float:
-        return 1 - self.rules.error_rate / (len(self.rules.looks) * self._comparisons)
+    def _finals_confidence(self, rounds: int) -> float:
+        """At the next look: after n rounds (n / last)^SPENDING_POWER of the error may have been spent."""
+        looks = self.rules.looks
+        look = next((look for look in looks if look >= rounds), looks[-1])
+        before = max((earlier for earlier in looks if earlier < look), default=0)
+        share = math.pow(look / looks[-1], SPENDING_POWER) - math.pow(before / looks[-1], SPENDING_POWER)
+        return 1 - self.rules.error_rate * share / self._comparisons
 
     def _drop_slower_in_heat(self) -> list[Place]:
         """Of those that ran in this heat, who is wholly below the fastest of them."""

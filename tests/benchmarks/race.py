@@ -13,6 +13,7 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +23,7 @@ from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.domain.trial import TrialState
 from gputune_tui.engine.commands import Compare, Search, StudyConfig
 from gputune_tui.engine.engine import Engine
-from gputune_tui.engine.events import Compared, EngineEvent
-from gputune_tui.engine.running import Task
+from gputune_tui.engine.events import Compared, EngineEvent, Problem
 from gputune_tui.ranking.leaderboard import Row
 from gputune_tui.ranking.wording import settings_text, speed_text
 from gputune_tui.units import ratio_text, seconds_text
@@ -49,9 +49,24 @@ CASES = (
 )
 
 
-def run(task: Task) -> list[EngineEvent]:
+def run(task: Iterable[EngineEvent | None]) -> list[EngineEvent]:
     """Carry it out; its events."""
-    return [event for event in task if event is not None]
+    return timed(task)[0]
+
+
+def timed(task: Iterable[EngineEvent | None]) -> tuple[list[EngineEvent], float]:
+    """Carry it out; its events, and the seconds that it took less those in which others had the device."""
+    began = time.monotonic()
+    events, waited_s, waits_since = list[EngineEvent](), 0.0, 0.0
+    for event in task:
+        if event is None:
+            continue
+        if waits_since:
+            waited_s, waits_since = waited_s + time.monotonic() - waits_since, 0.0
+        if isinstance(event, Problem):
+            waits_since = time.monotonic()
+        events.append(event)
+    return events, time.monotonic() - began - waited_s
 
 
 def opened(case: Case, folder: Path) -> Engine:
@@ -69,14 +84,15 @@ def best_of(engine: Engine) -> Row:
     return best
 
 
-def grid(engine: Engine, case: Case, launches: int) -> None:
-    """Every setting once, and then again in rounds."""
+def grid(engine: Engine, case: Case, launches: int) -> float:
+    """Every setting once, and then again in rounds; the seconds that it took."""
     session = engine.session
-    run(engine.handle(Search(case.space)))
+    grid_s = timed(engine.handle(Search(case.space)))[1]
     for _ in range(launches):
         for trial in session.trials:
             if trial.state is TrialState.COMPLETE and len(trial.launches) < launches:
-                run(session.run_again(trial, 1))
+                grid_s += timed(session.run_again(trial, 1))[1]
+    return grid_s
 
 
 def knobs(case: Case, settings: TrainSettings) -> dict[str, str | int | bool | None]:
@@ -88,9 +104,7 @@ def report(case: Case, given_launches: int | None) -> int:
     """Print the figures of one case; the number of misses."""
     with tempfile.TemporaryDirectory() as folder:
         engine = opened(case, Path(folder, "race"))
-        began = time.monotonic()
-        run(engine.handle(Search(case.space, race=True)))
-        race_s = time.monotonic() - began
+        race_s = timed(engine.handle(Search(case.space, race=True)))[1]
         winner, cells = best_of(engine), len(engine.session.trials)
         made = sum(len(trial.launches) for trial in engine.session.trials)
         engine.close()
@@ -102,9 +116,7 @@ def report(case: Case, given_launches: int | None) -> int:
         )
         engine = opened(case, Path(folder, "grid"))
         launches = min(given_launches or wanted, wanted)
-        began = time.monotonic()
-        grid(engine, case, launches)
-        grid_s = time.monotonic() - began
+        grid_s = grid(engine, case, launches)
         rival = best_of(engine)
         whole_s = grid_s * wanted / launches
         how = "" if launches == wanted else f" ({seconds_text(grid_s)} for {launches} launches of each)"

@@ -69,7 +69,8 @@ def fake_study(folder: Path, name: str = "study", **options: Any) -> StudyConfig
     """A study whose trials the fake interpreter plays.
 
     Options: `hold=PATH` waits in the middle of a trial while that file is there, `hold_inspect` in the inspection;
-    `steps` per block; `slow_N`, how many times as long a block takes with N workers; `fault`, the message of a workload that cannot be imported; `child`, to leave a child behind.
+    `steps` per block; `slow_N`, how many times as long a block takes with N workers; `fault`, the message of a workload
+    that cannot be imported; `child`, to leave a child behind.
     """
     return StudyConfig(
         workload=WorkloadRef("fake", {key: str(value) for key, value in options.items()}),

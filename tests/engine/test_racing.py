@@ -24,16 +24,18 @@ from gputune_tui.store.reading import read_study
 from .driving import of_kind
 from .fake_interpreter import fake_study
 
-SPACE = "num_workers=0,1,2,3,4"
-SLOW = {"slow_3": 2, "slow_4": 3}
+SPACE = "num_workers=0,1,3,4"
 
 
 def raced(
-    folder: Path, command: Search | None = None, until: Callable[[EngineEvent], object] | None = None, **options: float
+    folder: Path,
+    command: Search | None = None,
+    until: Callable[[EngineEvent], object] | None = None,
+    slow_0: float = 1.0,
 ) -> list[EngineEvent]:
-    """The events of a race; `until` one is true of `until`, when it is interrupted."""
+    """The events of a race with 3 and 4 workers slow; it is interrupted at the event of which `until` is true."""
     engine = Engine()
-    for _ in engine.open(replace(fake_study(folder, **options), share=True)):
+    for _ in engine.open(replace(fake_study(folder, slow_0=slow_0, slow_3=2, slow_4=3), share=True)):
         pass
     events = []
     task = engine.handle(command or Search(SPACE, race=True))
@@ -62,7 +64,7 @@ def rounds_of(trial: Trial) -> list[str | None]:
 
 
 def test_the_slow_are_dropped_and_the_others_run_in_rounds(tmp_path: Path) -> None:
-    events = raced(tmp_path, **SLOW)
+    events = raced(tmp_path)
     trials = stored(tmp_path)
     dropped = {event.trial.trial_id: event.trial.standing for event in of_kind(events, Dropped)}
     assert dropped == {trials[3].id: "slower", trials[4].id: "slower"}
@@ -72,46 +74,48 @@ def test_the_slow_are_dropped_and_the_others_run_in_rounds(tmp_path: Path) -> No
     last = of_kind(events, RoundFinished)[-1]
     finals = [str(number) for number in range(1, 1 + last.rounds)]
     [confirming] = of_kind(events, Confirming)
-    for workers in (0, 1, 2):
+    for workers in (0, 1):
         confirmed = [None, None] if trials[workers].id == confirming.trial_id else []
         assert rounds_of(trials[workers]) == ["0", *finals, *confirmed]
     assert {other.trial_id: other.standing for other in finished.others}.items() >= dropped.items()
     assert events[-1] == SearchFinished(None)
-    order = [event.trial_id for event in of_kind(events, TrialStarted)][5:]
-    assert order[:3] == order[3:6][::-1] == order[6:9], "the order alternates from round to round"
+    order = [event.trial_id for event in of_kind(events, TrialStarted)][4:]
+    assert order[:2] == order[2:4][::-1] == order[4:6], "the order alternates from round to round"
 
 
 def test_the_same_race_again_runs_nothing(tmp_path: Path) -> None:
-    raced(tmp_path, **SLOW)
+    raced(tmp_path)
     before = stored(tmp_path)
-    assert of_kind(raced(tmp_path, **SLOW), TrialStarted) == []
+    assert of_kind(raced(tmp_path), TrialStarted) == []
     assert stored(tmp_path) == before
 
 
 def test_an_interrupted_race_keeps_whole_launches_and_goes_on(tmp_path: Path) -> None:
-    def in_second_round(event: EngineEvent) -> bool:
-        nonlocal finals
-        finals += isinstance(event, RoundFinished)
-        return bool(finals) and isinstance(event, TrialStarted) and event.number == 2
+    heard: list[EngineEvent] = []
 
-    finals = 0
-    raced(tmp_path, until=in_second_round, **SLOW)
+    def in_second_round(event: EngineEvent) -> bool:
+        heard.append(event)
+        return bool(of_kind(heard, RoundFinished)) and isinstance(event, TrialStarted) and event.number == 2
+
+    raced(tmp_path, until=in_second_round)
     whole = stored(tmp_path)
-    assert sorted(len(trial.launches) for trial in whole.values()) == [1, 1, 2, 2, 3]
-    events = raced(tmp_path, **SLOW)
+    assert sorted(len(trial.launches) for trial in whole.values()) == [1, 1, 2, 3]
+    events = raced(tmp_path)
     assert of_kind(events, RaceFinished)
     started = of_kind(events, TrialStarted)
-    assert len(started) == 3 * (of_kind(events, RoundFinished)[-1].rounds - 1) + 1
+    assert len(started) == 2 * (of_kind(events, RoundFinished)[-1].rounds - 1) + 1, (
+        "the finals that are left, and the confirmation"
+    )
     first = next(trial for trial in whole.values() if len(trial.launches) == 3)
     again = stored(tmp_path)[first.settings.num_workers]
     assert rounds_of(again)[:4] == ["0", "1", "2", "2.2"], "the interrupted round is run anew under another name"
 
 
 def test_trials_that_are_there_count(tmp_path: Path) -> None:
-    raced(tmp_path, Search("num_workers=0,1,3"), **SLOW)
-    events = raced(tmp_path, **SLOW)
+    raced(tmp_path, Search("num_workers=0,3"))
+    events = raced(tmp_path)
     started = [event.settings.num_workers for event in of_kind(events, TrialStarted)]
-    assert sorted(started[:2]) == [2, 4]
+    assert sorted(started[:2]) == [1, 4]
     assert rounds_of(stored(tmp_path)[3]) == [None]
 
 
@@ -128,3 +132,15 @@ def test_one_setting_alone_wins_its_race(tmp_path: Path) -> None:
     events = raced(tmp_path, Search("num_workers=1", race=True))
     assert len(of_kind(events, Confirming)) == 1
     assert rounds_of(stored(tmp_path)[1]) == ["0", None, None]
+
+
+def test_a_thriftier_setting_that_was_set_aside_runs_beside_the_leader(tmp_path: Path) -> None:
+    command = Search("num_workers=0,1,2,5,6", race=True)
+    events = raced(tmp_path, command, slow_0=1.04)
+    trials = stored(tmp_path)
+    aside = [event.trial.trial_id for event in of_kind(events, Dropped) if event.trial.standing == "set aside"]
+    assert aside == [trials[0].id]
+    assert rounds_of(trials[0]) == ["0", "1", *(f"{trials[0].id}-{number}" for number in range(3))]
+    [confirming] = of_kind(events, Confirming)
+    assert confirming.trial_id == trials[1].id, "the fewest workers among those that the rounds do not separate"
+    assert of_kind(raced(tmp_path, command, slow_0=1.04), TrialStarted) == []

@@ -39,7 +39,7 @@ def test_equal_settings_are_not_told_apart() -> None:
         standings = [ran.standing(index) for index in range(4)]
         assert standings.count("leads") == 1
         assert set(standings) <= {"leads", "tied", "undecided"}
-    ran = run_race([0.0] * 2, 1, Machine(launch_sd=0.001, block_sd=0.001), RaceRules(looks=(3, 5, 8, 16)))
+    ran = run_race([0.0] * 2, 1, Machine(launch_sd=0.001, block_sd=0.001))
     assert sorted(ran.standing(index) for index in range(2)) == ["leads", "tied"]
 
 
