@@ -176,10 +176,12 @@ def _fastest(eligible: list[Row]) -> Row:
     most = max(map(_rounds, eligible))
     raced = [row for row in eligible if _rounds(row) == most]
     fastest = min(raced, key=lambda row: (-_pace(row), *_thrift(row)))
-    others = sorted((row for row in eligible if row is not fastest), key=lambda row: (_speed(row), row.trial.id))
-    for row in others:
+    if not most:
+        return fastest
+    for row in sorted(eligible, key=lambda row: (row not in raced, -_pace(row), row.trial.id)):
         ratio = _ratio(fastest, row)
-        if ratio is not None and ratio.low > 1:
+        # Of those that ran in as many rounds the pairs say it, which leave out what others disturbed.
+        if ratio is not None and (ratio.low > 1 or (row in raced and ratio.value > 1)):
             fastest = row
     return fastest
 

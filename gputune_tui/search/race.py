@@ -78,8 +78,8 @@ class _Entrant:
 
     @property
     def speed(self) -> float:
-        """Samples per second over all launches; 0 where none is known."""
-        measured = throughput(self.launches)
+        """Samples per second over the launches, the disturbed ones only where there is no other; 0 where unknown."""
+        measured = throughput([launch for launch in self.launches if not was_disturbed(launch)] or self.launches)
         return measured.value if measured else 0.0
 
 
@@ -153,11 +153,6 @@ class Race:
         return True
 
     @property
-    def is_over(self) -> bool:
-        """True when nothing more is asked for."""
-        return self._over
-
-    @property
     def leader(self) -> TrainSettings | None:
         """The fastest of those that are left: in the finals of those that were in them longest, over their rounds."""
         left = [entrant for entrant in self._entrants.values() if entrant.fate is None and entrant.launches]
@@ -166,7 +161,7 @@ class Race:
         if any(entrant.finals for entrant in left):
             longest = max(len(entrant.finals) for entrant in left)
             left = [entrant for entrant in left if len(entrant.finals) == longest]
-            return max(left, key=_final_speed).settings
+            return _fastest_finalist(left).settings
         return max(left, key=lambda entrant: entrant.speed).settings
 
     def standing(self) -> tuple[Place, ...]:
@@ -280,6 +275,17 @@ def _is_evidence(entrant: _Entrant, leader: _Entrant) -> bool:
 def _final_speed(entrant: _Entrant) -> float:
     measured = throughput(entrant.finals)
     return measured.value if measured else 0.0
+
+
+def _fastest_finalist(finalists: list[_Entrant]) -> _Entrant:
+    """By the mean over their rounds, unless the pairs of two that nobody disturbed say otherwise."""
+    ordered = sorted(finalists, key=_final_speed)
+    fastest = ordered[-1]
+    for entrant in reversed(ordered[:-1]):
+        ratio = paired_ratio(_final_pairs(fastest, entrant), 0.5)
+        if ratio is not None and ratio.value > 1:
+            fastest = entrant
+    return fastest
 
 
 def _final_pairs(leader: _Entrant, entrant: _Entrant) -> list[tuple[Launch, Launch]]:

@@ -91,3 +91,12 @@ def test_a_trial_outside_of_the_race_wins_where_it_is_clearly_faster() -> None:
     board = leaderboard([*dropped_and_winner(), complete(4, launch(*[200.0] * 4))], BUDGET, None)
     assert board.best is not None
     assert board.best.trial.id == 4
+
+
+def test_rounds_that_others_disturbed_do_not_decide_who_is_fastest() -> None:
+    faster, slower = in_rounds(1.1, 5), in_rounds(1.0, 5)
+    last = in_round(20, "r.4")
+    faster[4] = replace(last, blocks=tuple(replace(b, steal_fraction=0.5) for b in last.blocks))
+    board = leaderboard([complete(1, *slower), complete(2, *faster)], BUDGET, None)
+    assert board.best is not None
+    assert board.best.trial.id == 2
