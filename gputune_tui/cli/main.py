@@ -61,6 +61,9 @@ def screen(command: tuple[str, ...] | None, /, **given: Any) -> int:
 @click.option(
     "--sampler", type=click.Choice(["grid", "random"]), default="grid", show_default=True, help="Order of the settings."
 )
+@click.option(
+    "--race", is_flag=True, help="Short launches first, the clearly slower dropped, then rounds among the fastest."
+)
 @click.option("--max-time", metavar="TIME", help="Start no further trial after this long.")
 @click.option("--again", metavar="ID,...|disturbed", help="Measure these trials of the study again before going on.")
 @study_options

@@ -46,7 +46,8 @@ def tune(command: tuple[str, ...] | None, given: dict[str, Any]) -> None:
     max_time = given["max_time"]
     if given["space"] is not None:
         SearchSpace.parse(given["space"])  # a typing error is told before the workload is imported
-    search = Search(given["space"], given["sampler"], None if max_time is None else parse_duration(max_time))
+    max_time_s = None if max_time is None else parse_duration(max_time)
+    search = Search(given["space"], given["sampler"], max_time_s, given["race"])
     again = [] if given["again"] is None else [MeasureAgain(read_trial_ids(given["again"]))]
     stopped: list[str] = []
 

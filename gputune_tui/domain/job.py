@@ -35,6 +35,8 @@ class MeasurePlan:
     """The warm-up ends here even if step times have not settled; the prefetched batches are used up all the same."""
     breakdown_steps: int = 3
     """Instrumented steps after the timed blocks."""
+    enough_below_samples_per_s: float | None = None
+    """No further block is taken after `min_blocks` while every block was slower than this: it is clear by then."""
 
 
 @dataclass(frozen=True)

@@ -183,6 +183,9 @@ class Launch:
     phase_peaks: tuple[PhasePeak, ...] = ()
     """In the order of the phases."""
     data: DataReads | None = None
+    round: str | None = None
+    """Launches of several trials with one round ran one right after the other: they are compared in pairs. Of a
+    trial's launches with the same round the last counts there. None outside of a race."""
 
 
 @dataclass(frozen=True)

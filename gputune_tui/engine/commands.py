@@ -45,6 +45,10 @@ class Search:
     """As `--space`; None is the default space of the device."""
     sampler: str = "grid"
     max_time_s: float | None = None
+    race: bool = False
+    """Race the cells in place of running each to the same length; the order is then random, whatever `sampler` is."""
+    margin_fraction: float = 0.03
+    """Of a race: differences within it are a tie."""
 
 
 @dataclass(frozen=True)

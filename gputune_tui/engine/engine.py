@@ -10,6 +10,7 @@ from gputune_tui.engine.commands import Command, Compare, MeasureAgain, RunSetti
 from gputune_tui.engine.comparing import compare
 from gputune_tui.engine.events import EngineEvent
 from gputune_tui.engine.opening import open_workload
+from gputune_tui.engine.racing import race
 from gputune_tui.engine.remeasuring import measure_again
 from gputune_tui.engine.running import Task
 from gputune_tui.engine.searching import search
@@ -68,7 +69,7 @@ class Engine:
         """
         yield from self.session.place.admit()
         if isinstance(command, Search):
-            yield from search(self.session, command)
+            yield from race(self.session, command) if command.race else search(self.session, command)
         elif isinstance(command, Compare):
             yield from compare(self.session, command)
         elif isinstance(command, MeasureAgain):

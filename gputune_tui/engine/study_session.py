@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial, TrialState
 from gputune_tui.engine.device_lock import DeviceLock
@@ -22,6 +23,19 @@ from gputune_tui.store.records import GenerationOpened, OverheadMeasured, Record
 from gputune_tui.store.writing import StudyWriter
 from gputune_tui.trial.launcher import Launcher
 from gputune_tui.trial.supervisor import TrialRun
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a launch is to be made, where it is not a trial's usual one."""
+
+    plan: MeasurePlan | None = None
+    """How long it measures; None is the study's own plan."""
+    round: str | None = None
+    """As `Launch.round`."""
+
+
+USUAL = Order()
 
 
 @dataclass
@@ -153,7 +167,7 @@ class StudySession:
             self._append(OverheadMeasured(self.generation, measured))
 
     def run(
-        self, settings: TrainSettings, number: int, total: int | None, launches: int = 1
+        self, settings: TrainSettings, number: int, total: int | None, launches: int = 1, order: Order = USUAL
     ) -> Generator[EngineEvent | None, None, Trial]:
         """Run one trial to its end, of one or more launches, and store it. Closing it stores it as interrupted."""
         draft = self.begin(settings)
@@ -165,12 +179,12 @@ class StudySession:
         try:
             for index in range(launches):
                 directory = draft.directory if index == 0 else draft.directory / f"launch{index + 1}"
-                run = yield from self._launch(settings, directory, draft.id)
+                run = yield from self._launch(settings, directory, draft.id, order.plan)
                 failure = run.failure
                 if failure is not None:
                     partial = run.seen.memory
                     break
-                done.append(run.launch())
+                done.append(replace(run.launch(), round=order.round))
             ended = True
             trial = self.end(draft, done if failure is None else (), failure, partial)
         finally:
@@ -180,9 +194,15 @@ class StudySession:
         return trial
 
     def run_again(
-        self, trial: Trial, launches: int, keep: bool = True, number: int = 1, total: int = 1
+        self,
+        trial: Trial,
+        launches: int,
+        keep: bool = True,
+        number: int = 1,
+        total: int | None = 1,
+        order: Order = USUAL,
     ) -> Generator[EngineEvent | None, None, Trial | None]:
-        """Add launches to a COMPLETE trial and store it anew. Closing it leaves the trial as it was.
+        """Add launches to a COMPLETE trial and store it anew with each. Closing it keeps the whole ones.
 
         Args:
             trial: as it is stored.
@@ -196,29 +216,30 @@ class StudySession:
         """
         self._announce()
         yield TrialStarted(trial.id, trial.settings, number, total)
-        began, added = time.monotonic(), list[Launch]()
+        began, before = time.monotonic(), trial.launches if keep else ()
+        again, added = trial, list[Launch]()
         for index in range(len(trial.launches), len(trial.launches) + launches):
             directory = self._writer.directory_of(trial.id) / f"launch{index + 1}"
-            run = yield from self._launch(trial.settings, directory, trial.id)
+            run = yield from self._launch(trial.settings, directory, trial.id, order.plan)
             if run.failure is not None:
                 yield Problem(f"trial {trial.id}, launched again, ended: {run.failure.message}; its figures stay")
                 return None
-            added.append(run.launch())
-        elapsed_s = (trial.elapsed_s or 0.0) + time.monotonic() - began
-        before = trial.launches if keep else ()
-        again = replace(trial, launches=(*before, *added), elapsed_s=elapsed_s)
-        self._trials[trial.id] = again
-        self._append(TrialEnded(self.generation, again))
+            added.append(replace(run.launch(), round=order.round))
+            if keep or len(added) == launches:
+                elapsed_s = (trial.elapsed_s or 0.0) + time.monotonic() - began
+                again = replace(trial, launches=(*before, *added), elapsed_s=elapsed_s)
+                self._trials[trial.id] = again
+                self._append(TrialEnded(self.generation, again))
         yield TrialFinished(again, number, total, None)
         return again
 
     def _launch(
-        self, settings: TrainSettings, directory: Path, trial_id: int
+        self, settings: TrainSettings, directory: Path, trial_id: int, plan: MeasurePlan | None = None
     ) -> Generator[EngineEvent | None, None, TrialRun]:
         """One launch to its end, with the device to itself."""
         yield from self.take_device()
         try:
-            job = self.opened.job(settings, self.fixed_overhead_bytes)
+            job = self.opened.job(settings, self.fixed_overhead_bytes, plan=plan)
             watch = self.place.watch()
             run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, trial_id, watch)
         finally:

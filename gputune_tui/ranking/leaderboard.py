@@ -13,7 +13,8 @@ from gputune_tui.ranking.data_notes import data_notes
 from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
 from gputune_tui.ranking.memory_notes import memory_notes
-from gputune_tui.ranking.statistics import StepTime, Throughput, separated, step_time, throughput
+from gputune_tui.ranking.rounds import ratio_between, shared_rounds
+from gputune_tui.ranking.statistics import Ratio, StepTime, Throughput, step_time, throughput
 from gputune_tui.ranking.taints import Taint, taints
 
 _STATE_ORDER = (TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
@@ -152,21 +153,69 @@ def _with_ranks(rows: list[Row]) -> list[Row]:
     ]
     if not eligible:
         return rows
-    fastest = min(eligible, key=lambda row: (-_speed(row), *_thrift(row)))
+    fastest = _fastest(eligible)
     tied = [row for row in eligible if row is fastest or not _separated(row, fastest)]
     tied_ids = {row.trial.id for row in tied}
     rest = [row for row in eligible if row.trial.id not in tied_ids]
     classes = _memory_classes(tied)
-    tied.sort(key=lambda row: (classes[row.trial.id], row.trial.settings.num_workers, -_speed(row), row.trial.id))
+    tied.sort(key=lambda row: (classes[row.trial.id], row.trial.settings.num_workers, -_pace(row), row.trial.id))
     rest.sort(key=lambda row: (-_speed(row), *_thrift(row)))
     ranks = {row.trial.id: number for number, row in enumerate(tied + rest, start=1)}
     return [
-        replace(row, rank=ranks.get(row.trial.id), tied_with_best=row.trial.id in tied_ids) for row in rows
-    ]  # fmt: skip
+        replace(
+            row,
+            rank=ranks.get(row.trial.id),
+            tied_with_best=row.trial.id in tied_ids,
+            flags=row.flags + (_drift_flags(row, fastest) if row in rest else ()),
+        )
+        for row in rows
+    ]
+
+
+def _fastest(eligible: list[Row]) -> Row:
+    """The fastest of those that were raced longest; another one where it is separated from that.
+
+    Who left a race early was measured at other times than who stayed, and by luck as often as not a little faster.
+    """
+    most = max(map(_rounds, eligible))
+    raced = [row for row in eligible if _rounds(row) == most]
+    fastest = min(raced, key=lambda row: (-_pace(row), *_thrift(row)))
+    if not most:
+        return fastest
+    for row in sorted(eligible, key=lambda row: (row not in raced, -_pace(row), row.trial.id)):
+        ratio = _ratio(fastest, row)
+        # Of those that ran in as many rounds the pairs say it, which leave out what others disturbed.
+        if ratio is not None and (ratio.low > 1 or (row in raced and ratio.value > 1)):
+            fastest = row
+    return fastest
+
+
+def _rounds(row: Row) -> int:
+    return len({launch.round for launch in row.trial.launches if launch.round is not None})
+
+
+def _pace(row: Row) -> float:
+    """Throughput over its rounds, where it has any: launches that ran beside those of others."""
+    measured = throughput([launch for launch in row.trial.launches if launch.round is not None])
+    return measured.value if measured else _speed(row)
+
+
+def _ratio(fastest: Row, row: Row) -> Ratio | None:
+    """The row over the fastest, from the rounds that both were in if there are any."""
+    confidence = fastest.throughput.confidence if fastest.throughput else 0.95
+    return ratio_between(fastest.trial.launches, row.trial.launches, confidence)
 
 
 def _separated(row: Row, fastest: Row) -> bool:
-    return row.throughput is None or fastest.throughput is None or separated(row.throughput, fastest.throughput)
+    ratio = _ratio(fastest, row)
+    return ratio is None or ratio.low > 1 or ratio.high < 1
+
+
+def _drift_flags(row: Row, fastest: Row) -> tuple[str, ...]:
+    """Why a row with more samples/s than the fastest is behind it."""
+    if _speed(row) <= _speed(fastest) or not shared_rounds(fastest.trial.launches, row.trial.launches):
+        return ()
+    return (f"slower than trial {fastest.trial.id} side by side: the machine was faster when this one was measured",)
 
 
 def _speed(row: Row) -> float:

@@ -72,6 +72,8 @@ class Ratio:
 
 LEAST_QUIET_BLOCKS = 3
 """With fewer undisturbed blocks of a launch all of them count, and the row says so."""
+LEAST_QUIET_PAIRS = 3
+"""With fewer undisturbed pairs of launches all of them count: the interval is then as wide as they scatter."""
 
 
 def throughput(launches: Sequence[Launch], confidence: float = 0.95) -> Throughput | None:
@@ -139,15 +141,44 @@ def verdict(ratio: Ratio | None, margin_fraction: float) -> Verdict:
 
 
 def separated(a: Throughput, b: Throughput) -> bool:
-    """True where the interval of the log difference of two independently launched settings leaves out zero.
+    """True where the interval of the log difference of two independently launched settings leaves out zero."""
+    ratio = unpaired_ratio(a, b, a.confidence)
+    return ratio.low > 1 or ratio.high < 1
+
+
+def unpaired_ratio(a: Throughput, b: Throughput, confidence: float) -> Ratio:
+    """B over A for settings that were launched independently.
 
     Welch's interval: the variances add, the degrees of freedom follow Satterthwaite, rounded down.
     """
     parts = [(_standard_error(t) ** 2, _throughput_df(t)) for t in (a, b)]
     total = sum(square for square, _ in parts)
     df = total**2 / sum(square**2 / df for square, df in parts)
-    width = t_quantile(a.confidence, max(1, math.floor(df))) * math.sqrt(total)
-    return abs(math.log(a.value) - math.log(b.value)) > width
+    centre = math.log(b.value) - math.log(a.value)
+    low, value, high = _interval(centre, math.sqrt(total), max(1, math.floor(df)), confidence)
+    return Ratio(value, low, high, confidence)
+
+
+def paired_ratio(pairs: Sequence[tuple[Launch, Launch]], confidence: float) -> Ratio | None:
+    """B over A from pairs (A's launch, B's launch) that ran one right after the other; None where no pair counts.
+
+    A pair's log ratio is the difference of the launches' log medians; the interval is that of a moderated paired t,
+    whose prior is that of two independent launch offsets. Pairs that other processes disturbed are left out where
+    enough others are left.
+    """
+    quiet = [pair for pair in pairs if not any(map(was_disturbed, pair))]
+    counting = quiet if len(quiet) >= LEAST_QUIET_PAIRS else pairs
+    used = [(a, b) for first, second in counting if (a := _log_rates(first)) and (b := _log_rates(second))]
+    if not used:
+        return None
+    centre, error, df = _moderated(
+        [median(b) - median(a) for a, b in used],
+        [_variance_of_median(a) + _variance_of_median(b) for a, b in used],
+        math.sqrt(2) * LAUNCH_PRIOR_SD,
+        LAUNCH_PRIOR_DF,
+    )
+    low, value, high = _interval(centre, error, df, confidence)
+    return Ratio(value, low, high, confidence)
 
 
 def _throughput_df(value: Throughput) -> int:
@@ -208,10 +239,19 @@ def _valid(blocks: Iterable[Block]) -> list[Block]:
     return quiet if len(quiet) >= LEAST_QUIET_BLOCKS else counting
 
 
+def _log_rates(launch: Launch) -> list[float]:
+    return [_log_rate(block) for block in _valid(launch.blocks)]
+
+
 def disturbed_blocks(launches: Sequence[Launch]) -> tuple[int, int]:
     """Blocks used though they were disturbed, and all that were used."""
     used = [block for launch in launches for block in _valid(launch.blocks)]
     return sum(block.is_disturbed for block in used), len(used)
+
+
+def was_disturbed(launch: Launch) -> bool:
+    """True where too few blocks of the launch were left alone by other processes."""
+    return disturbed_blocks([launch])[0] > 0
 
 
 def _log_rate(block: Block) -> float:

@@ -69,6 +69,7 @@ class Meter:
         self._timed_s = 0.0
         self._blocks = 0
         self._disturbed = 0
+        self._fastest_samples_per_s = 0.0
 
     def warm_up(self) -> None:
         """Run steps until their times have settled and everything prefetched before is used up."""
@@ -113,9 +114,13 @@ class Meter:
         """All timed blocks of the plan, and some more for those that were disturbed; fewer when the time is up."""
         plan = self._plan
         while self._blocks < plan.blocks + min(self._disturbed, plan.extra_blocks):
-            if self._blocks >= plan.min_blocks and self._timed_s > plan.max_timed_s:
+            if self._blocks >= plan.min_blocks and (self._timed_s > plan.max_timed_s or self._is_clearly_slow()):
                 break
             self.block(planned=plan.blocks)
+
+    def _is_clearly_slow(self) -> bool:
+        limit = self._plan.enough_below_samples_per_s
+        return limit is not None and self._fastest_samples_per_s < limit
 
     def block(self, planned: int = 0) -> None:
         """Time one block and report it."""
@@ -143,6 +148,7 @@ class Meter:
         self._blocks += 1
         self._timed_s += elapsed_s
         self._disturbed += block.is_disturbed
+        self._fastest_samples_per_s = max(self._fastest_samples_per_s, block.samples_per_s)
         times = tuple(self._device.seconds_between(start, end) for start, end in itertools.pairwise(marks))
         if self._data is not None:
             self._data.end(block.samples)

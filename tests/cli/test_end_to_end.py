@@ -238,3 +238,15 @@ def test_a_cold_measurement_is_a_study_of_its_own_and_says_what_it_found(tmp_pat
     refused = gputune("trial", "./files.py", *given, "--host-budget", "64MiB", cwd=tmp_path)
     assert refused.returncode == 3
     assert "the host's budget" in refused.stderr
+
+
+def test_a_race_drops_the_slow_and_confirms_its_winner(tmp_path: Path) -> None:
+    (tmp_path / "sleeper.py").write_text(SLEEPER.replace("0.05", "0.05 if len(batch[0]) == 8 else 0.3"))
+    given = ("--device", "cpu", "--budget", "1GiB", "--global-batch", "16", "--space", "micro_batch_size=8,16")
+    done = gputune("tune", "./sleeper.py", *given, "--race", "--study", "study", "--json", "out.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "is dropped" in done.stderr
+    assert "race over" in done.stderr
+    first, second = json.loads((tmp_path / "out.json").read_text())["trials"]
+    assert (first["rank"], first["settings"]["micro_batch_size"], first["samples_per_s"]["launches"]) == (1, 8, 3)
+    assert (second["rank"], second["tied_with_best"], second["samples_per_s"]["launches"]) == (2, False, 1)

@@ -195,6 +195,16 @@ def test_the_plan_is_cut_when_its_time_is_up_but_not_below_its_minimum(
     assert len(bench.blocks) == blocks
 
 
+@pytest.mark.parametrize(("limit", "blocks"), [(5.0, 4), (4.0, 8), (3.0, 8), (None, 8)])
+def test_a_setting_that_is_slower_in_every_block_needs_few(
+    monkeypatch: pytest.MonkeyPatch, limit: float | None, blocks: int
+) -> None:
+    bench = Bench(monkeypatch, lambda _run: 2.0, MeasurePlan(enough_below_samples_per_s=limit, max_timed_s=1000))
+    bench.meter.warm_up()
+    bench.meter.run_plan()
+    assert len(bench.blocks) == blocks
+
+
 def test_samples_are_counted_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     # Ten samples in batches of four, two epochs: 4, 4, 2, 4, 4, 2.
     bench = Bench(monkeypatch, lambda _run: 0.084, sizes=((4,), (4,), (2,)))
