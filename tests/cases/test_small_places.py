@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ class Workload(Base):
 
 @pytest.mark.privileged
 def test_shared_memory_of_64_mb(tmp_path: Path) -> None:
-    trials = [
+    trials: list[dict[str, Any]] = [
         {"source": LARGE_SAMPLES, "num_workers": 2},
         {"source": LARGE_SAMPLES, "num_workers": 0},
         {"source": PLAIN, "num_workers": 2},
@@ -62,7 +63,7 @@ def test_shared_memory_of_64_mb(tmp_path: Path) -> None:
 
 @pytest.mark.privileged
 def test_a_memory_group_whose_kernel_kills(tmp_path: Path) -> None:
-    trials = [{"source": TAKER}, {"source": TAKING_WORKER, "num_workers": 1}, {"source": PLAIN}]
+    trials: list[dict[str, Any]] = [{"source": TAKER}, {"source": TAKING_WORKER, "num_workers": 1}, {"source": PLAIN}]
     with control_group("memory", {"memory.max": str(1536 << 20)}) as group:
         told = told_by(inside(group, command_for(tmp_path / "place", trials)))
     assert [one.reason for one in told] == [FailureReason.HOST_OOM, FailureReason.HOST_OOM, None], told
@@ -73,7 +74,7 @@ def test_a_memory_group_whose_kernel_kills(tmp_path: Path) -> None:
 
 @pytest.mark.privileged
 def test_a_group_that_may_start_few_processes(tmp_path: Path) -> None:
-    trials = [{"source": PLAIN, "num_workers": 12}, {"source": PLAIN}]
+    trials: list[dict[str, Any]] = [{"source": PLAIN, "num_workers": 12}, {"source": PLAIN}]
     with control_group("pids", {"pids.max": "14"}) as group:
         told = told_by(inside(group, command_for(tmp_path / "place", trials)))
     assert [one.state for one in told] == ["FAIL", "COMPLETE"], told
@@ -81,7 +82,7 @@ def test_a_group_that_may_start_few_processes(tmp_path: Path) -> None:
 
 
 def test_64_open_files(tmp_path: Path) -> None:
-    trials = [{"source": PLAIN, "num_workers": 16}, {"source": PLAIN, "num_workers": 1}]
+    trials: list[dict[str, Any]] = [{"source": PLAIN, "num_workers": 16}, {"source": PLAIN, "num_workers": 1}]
     told = told_by(["prlimit", "--nofile=64:64", *command_for(tmp_path / "place", trials)])
     assert [one.state for one in told] == ["FAIL", "COMPLETE"], told
     assert told[0].reason == FailureReason.FILE_LIMIT
