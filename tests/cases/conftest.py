@@ -17,6 +17,8 @@ from gputune_tui.trial.supervisor import become_subreaper
 from gputune_tui.trial.warm_launcher import WarmLauncher
 from tests.cases.running import IS_FRESH, Result, run_workload
 
+__all__ = ["Result", "RunCase"]
+
 RunCase = Callable[..., Result]
 
 
