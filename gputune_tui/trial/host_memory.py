@@ -60,8 +60,8 @@ class TreeReader:
         others = [pid for pid in _tree(self._root, self._proc) if pid != self._main]
         if others and (time.monotonic() >= self._next_walk or not self._inherited):
             self._walk(others)
-        # Those that came since the last walk were forked from the same process as their siblings.
-        usual = max((self._inherited[pid] for pid in others if pid in self._inherited), default=0)
+        # Those that came since the last walk, at a new epoch, were forked as those were that it met.
+        usual = max(self._inherited.values(), default=0)
         private = 0
         for pid in others:
             anonymous = _fields(self._proc / str(pid) / "status", ("RssAnon",)) or {"RssAnon": 0}

@@ -105,6 +105,43 @@ def test_growth_between_two_walks_is_seen(tmp_path: Path) -> None:
     assert second.others_bytes - first.others_bytes >= 40 * MIB
 
 
+def test_a_child_that_takes_the_place_of_another_shares_as_much(tmp_path: Path) -> None:
+    again, done = tmp_path / "again", tmp_path / "done"
+    before = f"""
+import time
+if os.fork() == 0:
+    while not os.path.exists({str(again)!r}): time.sleep(0.01)
+    os._exit(0)
+if os.fork() == 0:
+    os.write(1, b"x")
+    sys.stdin.read()
+os.write(1, b"x")
+os.wait()
+if os.fork() == 0:
+    time.sleep(600)
+open({str(done)!r}, "w").close()
+"""
+    code = PARENT.format(children=0, inside="pass", before=before)
+    with subprocess.Popen([sys.executable, "-S", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          start_new_session=True) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            process.stdout.read(2)
+            reader = TreeReader(process.pid, process.pid)
+            assert reader.read() is not None
+            reader._next_walk = float("inf")
+            again.touch()
+            deadline = time.monotonic() + 60
+            while not done.exists():
+                assert time.monotonic() < deadline
+            found = reader.read()
+        finally:
+            os.killpg(process.pid, 9)
+    assert found is not None
+    assert found.others == 2
+    assert found.others_bytes < 16 * MIB
+
+
 def test_a_tree_that_is_gone_is_unknown(tmp_path: Path) -> None:
     assert TreeReader(2**30, 2**30).read() is None
     assert HostMemoryWatch().look(2**30, 2**30) is None
