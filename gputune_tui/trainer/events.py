@@ -29,22 +29,23 @@ class ParentsPipe:
         self._fd = fd
         self._number = fd
         self._holder = os.getppid()
-        self._identity = _identity(fd)
+        self._identity = fd_identity(fd)
 
     def fileno(self, flags: int) -> int | None:
         """Its number, opened again with `flags` where it has to be; None where it is lost."""
-        if self._identity is None or _identity(self._fd) == self._identity:
+        if self._identity is None or fd_identity(self._fd) == self._identity:
             return self._fd
         with contextlib.suppress(OSError):
             again = os.open(f"/proc/{self._holder}/fd/{self._number}", flags | os.O_CLOEXEC)
-            if _identity(again) == self._identity:
+            if fd_identity(again) == self._identity:
                 self._fd = again
                 return again
             os.close(again)
         return None
 
 
-def _identity(fd: int) -> tuple[int, int] | None:
+def fd_identity(fd: int) -> tuple[int, int] | None:
+    """Device and inode of an open file: whether a descriptor is still what it was. None where it is closed."""
     try:
         found = os.fstat(fd)
     except OSError:

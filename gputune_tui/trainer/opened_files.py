@@ -16,6 +16,7 @@ from typing import Any
 
 from gputune_tui.domain.job import JOB_VARIABLE
 from gputune_tui.trainer.describe import is_users_file
+from gputune_tui.trainer.events import fd_identity
 
 PIPE_BYTES = 1 << 20
 """Room for some ten thousand names that workers open during one block; the largest that Linux gives anybody."""
@@ -54,6 +55,7 @@ class OpenedFiles:
         self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._write_fd, 1031, PIPE_BYTES)  # F_SETPIPE_SZ, which Python 3.10 does not know everywhere
+        self._pipe = fd_identity(self._read_fd)
         self._rest = b""
         self._folders_walked: Counter[str] = Counter()
         self._data: dict[str, DataFile] = {}
@@ -72,6 +74,8 @@ class OpenedFiles:
             return
         self._seen.add(path)
         if os.getpid() != self._owner:
+            if fd_identity(self._write_fd) != self._pipe:
+                return  # closed by the user's code: the number may be a file of theirs by now
             try:
                 os.write(self._write_fd, os.fsencode(os.path.abspath(path)) + b"\0")
             except OSError:
@@ -88,6 +92,9 @@ class OpenedFiles:
 
     def drain(self) -> None:
         """Take what the workers have said, so that the pipe has room again."""
+        if fd_identity(self._read_fd) != self._pipe:
+            self.is_complete = False
+            return
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._read_fd, PIPE_BYTES):
                 *names, self._rest = (self._rest + data).split(b"\0")
@@ -164,9 +171,10 @@ class OpenedFiles:
 def own_children() -> list[int]:
     """Processes that this one has started and that still live."""
     found: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            found += [int(pid) for pid in (task / "children").read_text().split()]
+    with contextlib.suppress(OSError):  # a trial that may open no further file is told of by what it does next
+        for task in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                found += [int(pid) for pid in (task / "children").read_text().split()]
     return found
 
 

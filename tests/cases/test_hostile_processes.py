@@ -184,7 +184,8 @@ class Workload(Base):
 
 def test_shared_memory_that_is_removed(run_case: RunCase) -> None:
     """As systemd does at a logout. By default torch's files have no name by then."""
-    assert run_case(REMOVING.format(strategy="file_descriptor"), num_workers=2).is_complete
+    result = run_case(REMOVING.format(strategy="file_descriptor"), num_workers=2)
+    assert result.is_complete or "shared memory file" in result.message, "removed in the moment before torch does"
     result = run_case(REMOVING.format(strategy="file_system"), num_workers=2)
     assert result.reason in (FailureReason.SHM, FailureReason.CRASH), "torch refuses, or its C++ part ends the process"
     assert "shared memory file" in result.message
