@@ -160,12 +160,12 @@ def _measure(
         try:
             _run_meter(job, meter, events, worst_case)
             breakdown = meter.breakdown()
+            report_memory()  # what follows takes memory of its own, which no training does
             if device.kind == "cpu" and not settings.flush_denormal:
                 events.send(Denormals(_denormal_fraction(meter, model, optimizer, settings)))
         finally:
             for text in batches.notes:
                 events.send(Note(text))
-        report_memory()
         events.send(DataRead(data.record(dataset_length(getattr(batches.loader, "dataset", None)))))
         record = guard.record()
         events.phase("noise")

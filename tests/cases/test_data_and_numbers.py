@@ -194,14 +194,15 @@ def test_an_optimizer_without_effect_is_noticed(run_case: RunCase) -> None:
 def test_the_optimizers_fast_path_shows_the_memory_that_it_takes(run_case: RunCase) -> None:
     source = """
 class Workload(Base):
-    def build_model(self): return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)])
-    def build_dataset(self): return torch.ones(64, 1024)
+    def build_model(self): return nn.Sequential(nn.Linear(4096, 2100), nn.Linear(2100, 4096), nn.Linear(4096, 2100))
+    def build_dataset(self): return torch.ones(64, 4096)
     def build_optimizer(self, parameters): return torch.optim.Adam(parameters)
 """
+    # Weights of over 32 MiB each: smaller ones glibc keeps in its heap, whose holes are as large as the difference.
     runs = [run_case(source, optimizer=kind) for kind in ("loop", "foreach")]
     assert all(run.is_complete for run in runs), runs
     loop, foreach = (run.seen.memory.device_peak_bytes or 0 for run in runs)
-    assert foreach > loop + (16 << 20), "it makes one more copy of the weights"
+    assert foreach > loop + (16 << 20), "it keeps temporaries of all weights at once"
 
 
 def test_half_precision_on_a_cpu_says_that_it_is_emulated(run_case: RunCase) -> None:
