@@ -209,11 +209,9 @@ def test_dialogs_are_read_scrolled_and_closed() -> None:
         assert "N/A" in it.text()
         assert it.asked() == []
         await it.press("escape", "tab", "enter")
-        assert "Trial 1" in it.text()
-        assert "samples/s (" in it.text()
+        await it.until(lambda: "Trial 1" in it.text() and "samples/s (" in it.text())
         await it.press("escape", "down", "enter")
-        assert "CRASH: what happened" in it.text()
-        assert "log: /logs/trial" in it.text()
+        await it.until(lambda: "CRASH: what happened" in it.text() and "log: /logs/trial" in it.text())
         await it.press("enter")
         assert not it.in_dialog()
         assert it.app.focused is it.tune.board
