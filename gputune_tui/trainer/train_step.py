@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -12,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.trainer.batch import move_batch
 from gputune_tui.trainer.faults import NoData
-from gputune_tui.trainer.precision import autocast, check_parameters, grad_scaler
+from gputune_tui.trainer.precision import AUTOCAST_TYPES, autocast, check_parameters, grad_scaler
 from gputune_tui.trainer.workload import LossResult
 
 Mark = Callable[[str], None]
@@ -78,7 +79,7 @@ class TrainStep:
         self._left_out: bool | Tensor = False
         if self._scaler is not None:
             optimizer.register_step_post_hook(self._note_update)
-        self._autocast = autocast(settings.precision, device.type)
+        self._autocast = autocast(settings.precision, device.type) if settings.precision in AUTOCAST_TYPES else None
         self._is_plain = settings.accumulation_steps == 1 and self._scaler is None
         self._keeps_tensors = device.type == "cpu" and not settings.channels_last
 
@@ -122,9 +123,11 @@ class TrainStep:
         self._optimizer.zero_grad(set_to_none=True)
         for batch in window:
             samples = self._workload.batch_size_of(batch)
-            moved = self._moved(batch)
-            with self._autocast:
-                loss = self._workload.loss(self._model, moved).loss
+            if self._autocast is None:
+                loss = self._workload.loss(self._model, self._moved(batch))[0]
+            else:
+                with self._autocast:
+                    loss = self._workload.loss(self._model, self._moved(batch))[0]
             loss.backward()
             self._optimizer.step()
             return StepResult(samples, 1, False, loss.detach())
@@ -151,7 +154,7 @@ class TrainStep:
         batch = self._moved(batch)
         if mark:
             mark("copy")
-        with self._autocast:
+        with self._autocast or contextlib.nullcontext():
             result = self._workload.loss(self._model, batch)
         if mark:
             mark("forward")

@@ -89,10 +89,13 @@ class AdaptedWorkload:
         """
         value = self.user.loss(model, batch)
         loss, items = (value, None) if isinstance(value, Tensor) else _loss_and_items(value)
+        if items is None and isinstance(loss, Tensor) and not loss.dim() and loss.requires_grad:
+            return LossResult(loss)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise self._no_loss(value, loss)
         # A reshape would be one more step of the backward pass.
-        return LossResult(loss.reshape(()) if loss.dim() else loss, items if _is_count(items) else None)
+        loss = loss.reshape(()) if loss.dim() else loss
+        return LossResult(loss, items if _is_count(items) else None)
 
     def _no_loss(self, value: Any, loss: Any) -> WorkloadFault:
         if not isinstance(loss, Tensor):
@@ -110,7 +113,7 @@ class AdaptedWorkload:
         own = getattr(self.user, "batch_size_of", None)
         if own is not None:
             return int(own(batch))
-        size = samples_in(batch)
+        size = len(batch) if type(batch) is Tensor and batch.dim() else samples_in(batch)
         if size is None:
             raise WorkloadFault(
                 f"{self.name}: no batch size found in a {type(batch).__name__}; give the workload batch_size_of(batch)"

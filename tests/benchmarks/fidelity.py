@@ -127,6 +127,8 @@ def in_one_process(name: str, most_cycles: int) -> bool:
         enough = len(ratios) >= LEAST_CYCLES and ratio_interval(ratios).half_width_fraction < WANTED_HALF_WIDTH
         if enough or len(ratios) >= most_cycles:
             break
+        if len(ratios) % LEAST_CYCLES == 0:
+            print(f"{name}: {ratio_interval(ratios)} after {len(ratios)} cycles", file=sys.stderr, flush=True)
     found = ratio_interval(ratios)
     passed = found.holds_one and found.half_width_fraction < HALF_WIDTH and found.count >= LEAST_CYCLES
     return told(f"{name}: trial over by hand, one process", found, f"cycles of {len(ORDER)} blocks", passed)
