@@ -199,9 +199,7 @@ def _resident(
             run.close()
 
 
-def _alone(
-    session: StudySession, arm: Arm, pair: int, deadline: float
-) -> Generator[EngineEvent | None, None, None]:
+def _alone(session: StudySession, arm: Arm, pair: int, deadline: float) -> Generator[EngineEvent | None, None, None]:
     """One arm after the other, where both do not fit: the launches alternate instead of the blocks."""
     run = _start(session, arm, pair)
     try:

@@ -34,7 +34,8 @@ def look_errors(looks: Sequence[int], last: int, error: float, power: float) -> 
     if not looks or looks[0] < 1 or looks[-1] > last or any(b <= a for a, b in pairwise(looks)):
         raise ValueError(f"looks {looks} do not ascend from 1 to {last}")
     levels: list[float] = []
-    places, weights = (0.0,), (1.0,)
+    places: tuple[float, ...] = (0.0,)
+    weights: tuple[float, ...] = (1.0,)
     at, spent = 0, 0.0
     for look in looks:
         allowed = error * (look / last) ** power

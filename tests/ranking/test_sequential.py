@@ -7,7 +7,7 @@ from random import Random
 from statistics import NormalDist
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune_tui.ranking.sequential import look_errors
@@ -40,6 +40,7 @@ def test_a_single_look_has_the_whole_error() -> None:
     assert look_errors((4,), 4, 0.05, 2.0) == pytest.approx((0.05,), rel=1e-6)
 
 
+@settings(deadline=None, max_examples=50)
 @given(some_looks, st.floats(0.001, 0.3), st.floats(0.5, 4.0))
 def test_each_look_has_less_than_all_together(case: tuple[tuple[int, ...], int], error: float, power: float) -> None:
     looks, last = case
