@@ -11,7 +11,16 @@ from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.domain.trial import Launch, MemoryPeaks, StepBreakdown, Trial, TrialState
 from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
-from gputune_tui.ranking.statistics import StepTime, Throughput, disturbed_blocks, separated, step_time, throughput
+from gputune_tui.ranking.statistics import (
+    LaunchSpread,
+    StepTime,
+    Throughput,
+    disturbed_blocks,
+    launch_spread,
+    separated,
+    step_time,
+    throughput,
+)
 
 _STATE_ORDER = (TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
 
@@ -65,15 +74,23 @@ def leaderboard(
     """
     ordered = sorted(trials, key=lambda trial: trial.id)
     baseline = next((t for t in ordered if t.settings == reference and t.state is TrialState.COMPLETE), None)
-    base = throughput(baseline.launches, confidence) if baseline else None
-    rows = _with_ranks([_row(trial, budget, baseline, base, confidence) for trial in ordered])
+    spread = launch_spread(trial.launches for trial in ordered if trial.state is TrialState.COMPLETE)
+    base = throughput(baseline.launches, confidence, spread) if baseline else None
+    rows = _with_ranks([_row(trial, budget, baseline, base, confidence, spread) for trial in ordered], spread)
     rows.sort(key=_row_order)
     return Leaderboard(tuple(rows), next((row for row in rows if row.rank == 1), None))
 
 
-def _row(trial: Trial, budget: MemoryBudget, baseline: Trial | None, base: Throughput | None, confidence: float) -> Row:
+def _row(
+    trial: Trial,
+    budget: MemoryBudget,
+    baseline: Trial | None,
+    base: Throughput | None,
+    confidence: float,
+    spread: LaunchSpread,
+) -> Row:
     complete = trial.state is TrialState.COMPLETE
-    measured = throughput(trial.launches, confidence)
+    measured = throughput(trial.launches, confidence, spread)
     guard = _guard_verdict(trial, baseline)
     disqualified = None if not complete or guard in _GUARD_PASSES else guard
     if complete and disqualified is None and measured is None:
@@ -140,7 +157,7 @@ def _flags(trial: Trial) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def _with_ranks(rows: list[Row]) -> list[Row]:
+def _with_ranks(rows: list[Row], spread: LaunchSpread) -> list[Row]:
     eligible = [
         row
         for row in rows
@@ -149,7 +166,8 @@ def _with_ranks(rows: list[Row]) -> list[Row]:
     if not eligible:
         return rows
     fastest = min(eligible, key=lambda row: (-_speed(row), *_thrift(row)))
-    tied = [row for row in eligible if row is fastest or not _separated(row, fastest)]
+    others = max(1, len(eligible) - 1)
+    tied = [row for row in eligible if row is fastest or not _separated(row, fastest, others, spread)]
     tied_ids = {row.trial.id for row in tied}
     rest = [row for row in eligible if row.trial.id not in tied_ids]
     classes = _memory_classes(tied)
@@ -161,8 +179,10 @@ def _with_ranks(rows: list[Row]) -> list[Row]:
     ]  # fmt: skip
 
 
-def _separated(row: Row, fastest: Row) -> bool:
-    return row.throughput is None or fastest.throughput is None or separated(row.throughput, fastest.throughput)
+def _separated(row: Row, fastest: Row, comparisons: int, spread: LaunchSpread) -> bool:
+    if row.throughput is None or fastest.throughput is None:
+        return True
+    return separated(row.throughput, fastest.throughput, comparisons, spread)
 
 
 def _speed(row: Row) -> float:

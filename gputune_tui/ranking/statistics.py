@@ -46,6 +46,22 @@ class Throughput:
 
 
 @dataclass(frozen=True)
+class LaunchSpread:
+    """How much launches of one setting differ, and how much evidence that is."""
+
+    sd: float
+    """Standard deviation of log throughput between launches."""
+    df: float
+    """Degrees of freedom."""
+
+
+PRIOR_SPREAD = LaunchSpread(LAUNCH_PRIOR_SD, LAUNCH_PRIOR_DF)
+"""What is known of launches before any was seen."""
+MOST_SPREAD_DF = 12
+"""Launches of other settings count as no more evidence than this: settings are not all equally steady."""
+
+
+@dataclass(frozen=True)
 class StepTime:
     """Seconds per optimizer step over all timed steps."""
 
@@ -76,12 +92,30 @@ LEAST_QUIET_BLOCKS = 3
 """With fewer undisturbed blocks of a launch all of them count, and the row says so."""
 
 
-def throughput(launches: Sequence[Launch], confidence: float = 0.95) -> Throughput | None:
+def launch_spread(settings: Iterable[Sequence[Launch]]) -> LaunchSpread:
+    """The prior pooled with how much the launches of each of these settings differ.
+
+    A machine that drifts shows it in settings that were launched at different times, and then no setting that was
+    launched once may be taken for steadier.
+    """
+    square, df = LAUNCH_PRIOR_DF * LAUNCH_PRIOR_SD**2, float(LAUNCH_PRIOR_DF)
+    for launches in settings:
+        centres = [median(map(_log_rate, blocks)) for launch in launches if (blocks := _valid(launch.blocks))]
+        if len(centres) > 1:
+            mean = fmean(centres)
+            square += sum((centre - mean) ** 2 for centre in centres)
+            df += len(centres) - 1
+    return LaunchSpread(math.sqrt(square / df), min(df, MOST_SPREAD_DF))
+
+
+def throughput(
+    launches: Sequence[Launch], confidence: float = 0.95, spread: LaunchSpread = PRIOR_SPREAD
+) -> Throughput | None:
     """Geometric mean of the launches' median block throughputs; None where no block counts.
 
     The interval is that of a moderated t statistic on the launches' log medians: their variance is pooled with a
     prior (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, article 3), so that even
-    one launch has an interval, as wide as launches usually differ.
+    one launch has an interval, as wide as launches usually differ, or do in this study where `spread` tells.
     """
     used = [blocks for launch in launches if (blocks := _valid(launch.blocks))]
     if not used:
@@ -90,8 +124,8 @@ def throughput(launches: Sequence[Launch], confidence: float = 0.95) -> Throughp
     centre, error, df = _moderated(
         [median(values) for values in logs],
         [_variance_of_median(values) for values in logs],
-        LAUNCH_PRIOR_SD,
-        LAUNCH_PRIOR_DF,
+        spread.sd,
+        spread.df,
     )
     low, value, high = _interval(centre, error, df, confidence)
     blocks = [block for launch in used for block in launch]
@@ -113,7 +147,7 @@ def compare(pairs: Sequence[PairedLaunch], confidence: float = 0.95) -> Ratio | 
     cycles; over the pairs the interval is that of a moderated paired t (see `throughput`), because more cycles of one
     pair never remove the offset of its two launches.
     """
-    cycles = [ratios for pair in pairs if (ratios := _cycle_log_ratios(pair))]
+    cycles = [ratios for pair in pairs if (ratios := cycle_log_ratios(pair))]
     if not cycles:
         return None
     centre, error, df = _moderated(
@@ -140,31 +174,38 @@ def verdict(ratio: Ratio | None, margin_fraction: float) -> Verdict:
     return "slower" if ratio.high < 1 else "undecided"
 
 
-def separated(a: Throughput, b: Throughput) -> bool:
+def separated(a: Throughput, b: Throughput, comparisons: int = 1, spread: LaunchSpread = PRIOR_SPREAD) -> bool:
     """True where the interval of the log difference of two independently launched settings leaves out zero.
 
     Welch's interval: the variances add, the degrees of freedom follow Satterthwaite, rounded down.
+
+    Args:
+        a: a setting's throughput.
+        b: that of another setting, of equal confidence.
+        comparisons: that share the error (Bonferroni).
+        spread: with which both were computed.
     """
-    parts = [(_standard_error(t) ** 2, _throughput_df(t)) for t in (a, b)]
+    parts = [(_standard_error(t, spread) ** 2, _throughput_df(t, spread)) for t in (a, b)]
     total = sum(square for square, _ in parts)
     df = total**2 / sum(square**2 / df for square, df in parts)
-    width = t_quantile(a.confidence, max(1, math.floor(df))) * math.sqrt(total)
+    confidence = 1 - (1 - a.confidence) / comparisons
+    width = t_quantile(confidence, max(1, math.floor(df))) * math.sqrt(total)
     return abs(math.log(a.value) - math.log(b.value)) > width
 
 
-def _throughput_df(value: Throughput) -> int:
-    return LAUNCH_PRIOR_DF + value.launches - 1
+def _throughput_df(value: Throughput, spread: LaunchSpread) -> float:
+    return spread.df + value.launches - 1
 
 
-def _standard_error(value: Throughput) -> float:
+def _standard_error(value: Throughput, spread: LaunchSpread) -> float:
     """Standard error of log throughput, from the interval that was made of it."""
     half_width = (math.log(value.high) - math.log(value.low)) / 2
-    return half_width / t_quantile(value.confidence, _throughput_df(value))
+    return half_width / t_quantile(value.confidence, _throughput_df(value, spread))
 
 
 def _moderated(
-    centres: Sequence[float], variances_within: Sequence[float], prior_sd: float, prior_df: int
-) -> tuple[float, float, int]:
+    centres: Sequence[float], variances_within: Sequence[float], prior_sd: float, prior_df: float
+) -> tuple[float, float, float]:
     """Mean, its standard error and degrees of freedom for launch (or pair) centres with a prior variance.
 
     One centre alone shows nothing of how launches spread: its own block noise comes on top of the prior. The spread
@@ -178,7 +219,7 @@ def _moderated(
     return mean, math.sqrt(square), df
 
 
-def _interval(centre: float, error: float, df: int, confidence: float) -> tuple[float, float, float]:
+def _interval(centre: float, error: float, df: float, confidence: float) -> tuple[float, float, float]:
     width = t_quantile(confidence, df) * error
     low, value, high = (
         math.exp(max(-_MAX_LOG, min(_MAX_LOG, log))) for log in (centre - width, centre, centre + width)
@@ -232,7 +273,7 @@ def _log_rate(block: Block) -> float:
     return max(-_MAX_LOG_RATE, min(_MAX_LOG_RATE, log))
 
 
-def _cycle_log_ratios(pair: PairedLaunch) -> list[float]:
+def cycle_log_ratios(pair: PairedLaunch) -> list[float]:
     """Log ratio of each whole cycle; of a pair that ended before its first cycle was over, of what there is."""
     length = min(len(pair.a), len(pair.b))
     whole = [(pair.a[i : i + 2], pair.b[i : i + 2]) for i in range(0, length - 1, 2)]

@@ -133,6 +133,11 @@ class PlayedLaunch:
 
     def block(self, block_s: float, settle_steps: int = 1) -> Block:
         """Some steps that do not count, then a timed block of whole steps."""
+        times_s = self.step_times_s(block_s, settle_steps)
+        return Block(len(times_s), len(times_s), sum(times_s))
+
+    def step_times_s(self, block_s: float, settle_steps: int = 1) -> list[float]:
+        """The steps of such a block."""
         machine, noise = self.machine, self.machine.noise
         machine.wait(noise.order_s)
         away_s = machine.time_s - self._last_s
@@ -141,9 +146,9 @@ class PlayedLaunch:
         for _ in range(settle_steps):
             self._step()
         steps = max(1, math.ceil(block_s / (noise.step_s * self.slower)))
-        elapsed_s = sum(self._step() for _ in range(steps))
+        times_s = [self._step() for _ in range(steps)]
         self._last_s = machine.time_s
-        return Block(steps, steps, elapsed_s)
+        return times_s
 
     def _step(self) -> float:
         machine, noise, random = self.machine, self.machine.noise, self.machine.random

@@ -22,9 +22,9 @@ from tests.benchmarks.start import lm_tiny
 BATCH = 36
 """Samples per step: about 50 ms on two CPU cores."""
 CYCLES = 10
-QUIET_FRACTION = 0.9
-"""A pair is begun when the CPUs were idle for this share of two seconds in a row."""
-DISTURBED_FRACTION = 0.25
+QUIET_FRACTION = 0.85
+"""A pair is begun when the CPUs were idle for this share of a second."""
+DISTURBED_FRACTION = 0.4
 """A pair of which more blocks were disturbed by other processes is measured again."""
 
 
@@ -76,15 +76,13 @@ def measure(pairs: int, patience_s: float) -> Iterator[MeasuredPair]:
 
 
 def _wait_for_quiet(deadline: float) -> bool:
-    quiet = 0
-    while quiet < 2:
-        if time.perf_counter() > deadline:
-            return False
+    while time.perf_counter() < deadline:
         idle, total = _cpu_ticks()
         time.sleep(1)
         idle_after, total_after = _cpu_ticks()
-        quiet = quiet + 1 if idle_after - idle > QUIET_FRACTION * (total_after - total) else 0
-    return True
+        if idle_after - idle > QUIET_FRACTION * (total_after - total):
+            return True
+    return False
 
 
 def _cpu_ticks() -> tuple[int, int]:
