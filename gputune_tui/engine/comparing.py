@@ -24,15 +24,15 @@ from gputune_tui.telemetry.host import host_limits
 from gputune_tui.trial.supervisor import TrialRun
 
 CONFIDENCE = 0.95
-MOST_PAIRS = 16
+MOST_PAIRS = 20
 LOOKS = tuple(range(2, MOST_PAIRS + 1))
 """Numbers of launch pairs after which a verdict may be given: one pair alone shows nothing of how launches spread."""
-SPENDING_POWER = 1.5
+SPENDING_POWER = 1.0
 """How the error is spent over the looks, see `look_errors`."""
 CYCLE = (0, 1, 1, 0)
 """A cycle of a pair: whose turn it is, by order of start."""
-CYCLES = 6
-"""Of a pair: twelve blocks of each."""
+CYCLES = 4
+"""Of a pair: eight blocks of each. What launches differ by is most of the noise, so that more pairs tell more."""
 LEAST_CYCLES = 2
 """A pair that has fewer when the time is up does not count."""
 BLOCK_S = 0.25

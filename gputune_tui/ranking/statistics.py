@@ -18,10 +18,13 @@ LAUNCH_PRIOR_SD = 0.035
 sqrt(2) times this (shared/research trial_engine.md section 4)."""
 LAUNCH_PRIOR_DF = 4
 """How many launches' worth of evidence that prior stands for: a few launches of one's own outweigh it."""
-PAIR_PRIOR_SD = 0.05
-"""The same for the log ratio of two launches that run side by side: each brings a launch offset of its own."""
-PAIR_PRIOR_DF = 3
-"""Weaker than for single launches: interleaving takes out a part of the noise that differs between machines."""
+PAIR_PRIOR_SD = 0.02
+"""Standard deviation of what the log ratios of two launches of a setting differ by beside the noise of their cycles."""
+PAIR_PRIOR_CYCLES = 3
+"""A machine that strays within a pair strays between pairs, too: so many times the variance that a pair's cycles leave
+in its ratio is expected on top. Without it a noisy machine looks steadier than it is while there are few pairs."""
+PAIR_PRIOR_DF = 4
+"""How many pairs' worth of evidence that is; chosen with tests/benchmarks/calibration.py."""
 NORMAL_SD_PER_MAD = 1.4826
 """Standard deviation over median absolute deviation of normal noise."""
 HODGES_LEHMANN_GAIN = 2 / 3
@@ -150,12 +153,9 @@ def compare(pairs: Sequence[PairedLaunch], confidence: float = 0.95) -> Ratio | 
     cycles = [ratios for pair in pairs if (ratios := cycle_log_ratios(pair))]
     if not cycles:
         return None
-    centre, error, df = _moderated(
-        [hodges_lehmann(values) for values in cycles],
-        [_variance_of_median(values) * HODGES_LEHMANN_GAIN for values in cycles],
-        PAIR_PRIOR_SD,
-        PAIR_PRIOR_DF,
-    )
+    within = [_variance_of_median(values) * HODGES_LEHMANN_GAIN for values in cycles]
+    prior_sd = math.sqrt(PAIR_PRIOR_SD**2 + PAIR_PRIOR_CYCLES * fmean(within))
+    centre, error, df = _moderated([hodges_lehmann(values) for values in cycles], within, prior_sd, PAIR_PRIOR_DF)
     low, value, high = _interval(centre, error, df, confidence)
     return Ratio(value, low, high, confidence)
 

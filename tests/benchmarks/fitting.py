@@ -24,10 +24,10 @@ LAG_FACTOR = 1.5
 OWN_BACK_S = 10.0
 ROUNDS = 4
 PLAYED = 600
-"""Simulated pairs with which each round of corrections compares."""
+"""Simulated pairs with which each round of corrections compares, unless told otherwise."""
 
 
-def fit(pairs: Sequence[MeasuredPair]) -> Noise:
+def fit(pairs: Sequence[MeasuredPair], played: int = PLAYED) -> Noise:
     """The noise that a simulated machine needs to look like these pairs."""
     steps = [step for pair in pairs for block in pair.blocks for step in block.step_times_s]
     sd, correlation, spike_fraction, spike_size = _steps(pairs)
@@ -48,7 +48,7 @@ def fit(pairs: Sequence[MeasuredPair]) -> Noise:
     measured = [paired(pair) for pair in pairs]
     cycles = len(cycle_log_ratios(measured[0]))
     for _ in range(ROUNDS):
-        noise = _nearer(noise, measured, played_pairs(noise, cycles, PLAYED))
+        noise = _nearer(noise, measured, played_pairs(noise, cycles, played))
     return noise
 
 
