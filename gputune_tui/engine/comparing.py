@@ -24,19 +24,20 @@ from gputune_tui.telemetry.host import host_limits
 from gputune_tui.trial.supervisor import TrialRun
 
 CONFIDENCE = 0.95
-MOST_PAIRS = 20
+MOST_PAIRS = 18
 LOOKS = tuple(range(2, MOST_PAIRS + 1))
 """Numbers of launch pairs after which a verdict may be given: one pair alone shows nothing of how launches spread."""
 SPENDING_POWER = 1.0
 """How the error is spent over the looks, see `look_errors`."""
 CYCLE = (0, 1, 1, 0)
 """A cycle of a pair: whose turn it is, by order of start."""
-CYCLES = 4
-"""Of a pair: eight blocks of each. What launches differ by is most of the noise, so that more pairs tell more."""
+CYCLES = 5
+"""Of a pair: ten blocks of each. New launches tell more than more cycles of the same, which share their offsets."""
 LEAST_CYCLES = 2
 """A pair that has fewer when the time is up does not count."""
-BLOCK_S = 0.25
-"""Short blocks, since what a machine drifts between them is the noise of a cycle: at 50 ms a step they hold five."""
+BLOCK_S = 0.15
+"""Of blocks of resident launches. What a machine drifts within a cycle is the noise of the cycle, so that short blocks
+tell more in the same time: by tests/benchmarks/calibration.py 0.15 s are better than 0.25 s where a step takes 50 ms."""
 PAIR_S = 60.0
 """No further cycle of a pair starts after this long, once `LEAST_CYCLES` are there."""
 NOT_MEASURED = "not measured: the comparison ended before its first pair of launches was complete"
@@ -87,10 +88,10 @@ def compare(session: StudySession, command: Compare) -> Task:
             pair_began = time.monotonic()
             if pairs and pair_began + longest_s > deadline:
                 break
-            yield from run_pair(session, arms, pair, deadline)
+            interleaved = yield from run_pair(session, arms, pair, deadline)
             if any(len(arm.launches) < pair for arm in arms):
                 break
-            pairs.append(PairedLaunch(arms[0].launches[-1].blocks, arms[1].launches[-1].blocks))
+            pairs.append(PairedLaunch(arms[0].launches[-1].blocks, arms[1].launches[-1].blocks, interleaved))
             longest_s = max(longest_s, time.monotonic() - pair_began)
             result, said = judged(pairs, command.margin_fraction)
             yield PairFinished(pair, *_figures(result), said)
@@ -137,23 +138,28 @@ def shared_ratio(pairs: Sequence[PairedLaunch]) -> Ratio | None:
 
 def run_pair(
     session: StudySession, arms: list[Arm], pair: int, deadline: float = math.inf
-) -> Generator[EngineEvent | None, None, None]:
+) -> Generator[EngineEvent | None, None, bool]:
     """One launch of each arm. The order of starting alternates from pair to pair.
 
     After `deadline` (of `time.monotonic`) it goes on only until it has `LEAST_CYCLES`.
+
+    Returns:
+        Whether both were resident and their blocks interleaved.
     """
     order = arms if pair % 2 else arms[::-1]
     yield from session.take_device()
     try:
-        if fit_together(session, arms):
+        resident = fit_together(session, arms)
+        if resident:
             yield from _resident(session, order, pair, deadline)
         else:
             for arm in order:
                 yield from _alone(session, arm, pair, deadline)
                 if arm.failure is not None:
-                    return
+                    break
     finally:
         session.lock.release()
+    return resident
 
 
 def fit_together(session: StudySession, arms: list[Arm]) -> bool:
@@ -164,10 +170,10 @@ def fit_together(session: StudySession, arms: list[Arm]) -> bool:
     return free is not None and wanted <= free * TOGETHER_SHARE
 
 
-def _start(session: StudySession, arm: Arm, pair: int) -> TrialRun:
+def _start(session: StudySession, arm: Arm, pair: int, block_s: float) -> TrialRun:
     directory: Path = arm.draft.directory / f"launch{pair}"
     job = session.opened.job(arm.draft.settings, session.fixed_overhead_bytes, paced=True)
-    plan = replace(job.plan, block_s=BLOCK_S, breakdown_steps=job.plan.breakdown_steps if pair == 1 else 0)
+    plan = replace(job.plan, block_s=block_s, breakdown_steps=job.plan.breakdown_steps if pair == 1 else 0)
     job = replace(job, plan=plan)
     is_command = bool(job.workload.command)
     return TrialRun(session.launcher.launch(job, directory), session.opened.limits, is_command)
@@ -180,7 +186,7 @@ def _resident(
     runs: list[TrialRun] = []
     try:
         for arm in order:
-            runs.append(_start(session, arm, pair))
+            runs.append(_start(session, arm, pair, BLOCK_S))
             yield from _until_ready(arm, runs[-1])
         until = min(deadline, time.monotonic() + PAIR_S)
         if all(not run.finished for run in runs):
@@ -201,7 +207,7 @@ def _resident(
 
 def _alone(session: StudySession, arm: Arm, pair: int, deadline: float) -> Generator[EngineEvent | None, None, None]:
     """One arm after the other, where both do not fit: the launches alternate instead of the blocks."""
-    run = _start(session, arm, pair)
+    run = _start(session, arm, pair, session.opened.config.plan.block_s)
     try:
         yield from _until_ready(arm, run)
         until = min(deadline, time.monotonic() + PAIR_S / 2)

@@ -18,11 +18,16 @@ LAUNCH_PRIOR_SD = 0.035
 sqrt(2) times this (shared/research trial_engine.md section 4)."""
 LAUNCH_PRIOR_DF = 4
 """How many launches' worth of evidence that prior stands for: a few launches of one's own outweigh it."""
-PAIR_PRIOR_SD = 0.02
+BLOCK_CORRELATION_FACTOR = 4
+"""Variance of a launch's median over that of as many independent blocks: a machine's drift correlates each block with
+the next by 0.5 to 0.7 (trial_engine.md section 4), and (1 + 0.6) / (1 - 0.6) is 4."""
+PAIR_PRIOR_SD = 0.03
 """Standard deviation of what the log ratios of two launches of a setting differ by beside the noise of their cycles."""
-PAIR_PRIOR_CYCLES = 3
+PAIR_PRIOR_CYCLES = 1.25
 """A machine that strays within a pair strays between pairs, too: so many times the variance that a pair's cycles leave
-in its ratio is expected on top. Without it a noisy machine looks steadier than it is while there are few pairs."""
+in its ratio is in the prior. Without it a noisy machine looks steadier than it is while there are few pairs."""
+ALTERNATING_PRIOR_BLOCKS = 1.5
+"""The same for launches one after the other: so many times the variance of their single blocks."""
 PAIR_PRIOR_DF = 4
 """How many pairs' worth of evidence that is; chosen with tests/benchmarks/calibration.py."""
 NORMAL_SD_PER_MAD = 1.4826
@@ -53,9 +58,11 @@ class LaunchSpread:
     """How much launches of one setting differ, and how much evidence that is."""
 
     sd: float
-    """Standard deviation of log throughput between launches."""
+    """Standard deviation of log throughput between launches, beside what their blocks explain."""
     df: float
     """Degrees of freedom."""
+    within: float = 0.0
+    """Mean variance that the blocks of a launch leave in its log throughput; no launch is taken for steadier."""
 
 
 PRIOR_SPREAD = LaunchSpread(LAUNCH_PRIOR_SD, LAUNCH_PRIOR_DF)
@@ -79,6 +86,8 @@ class PairedLaunch:
     a: tuple[Block, ...]
     """A's blocks in the order in which they ran: two of each cycle."""
     b: tuple[Block, ...]
+    interleaved: bool = True
+    """False for two launches one after the other: what the machine drifts between them is in their ratio."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +111,17 @@ def launch_spread(settings: Iterable[Sequence[Launch]]) -> LaunchSpread:
     launched once may be taken for steadier.
     """
     square, df = LAUNCH_PRIOR_DF * LAUNCH_PRIOR_SD**2, float(LAUNCH_PRIOR_DF)
+    every: list[float] = []
     for launches in settings:
-        centres = [median(map(_log_rate, blocks)) for launch in launches if (blocks := _valid(launch.blocks))]
-        if len(centres) > 1:
-            mean = fmean(centres)
-            square += sum((centre - mean) ** 2 for centre in centres)
-            df += len(centres) - 1
-    return LaunchSpread(math.sqrt(square / df), min(df, MOST_SPREAD_DF))
+        logs = [list(map(_log_rate, blocks)) for launch in launches if (blocks := _valid(launch.blocks))]
+        within = [_variance_of_launch(values) for values in logs]
+        every += within
+        if len(logs) > 1:
+            centres = [median(values) for values in logs]
+            mean, more = fmean(centres), len(centres) - 1
+            square += max(0.0, sum((centre - mean) ** 2 for centre in centres) - more * fmean(within))
+            df += more
+    return LaunchSpread(math.sqrt(square / df), min(df, MOST_SPREAD_DF), fmean(every) if every else 0.0)
 
 
 def throughput(
@@ -124,12 +137,9 @@ def throughput(
     if not used:
         return None
     logs = [[_log_rate(block) for block in blocks] for blocks in used]
-    centre, error, df = _moderated(
-        [median(values) for values in logs],
-        [_variance_of_median(values) for values in logs],
-        spread.sd,
-        spread.df,
-    )
+    within = [_variance_of_launch(values) for values in logs]
+    prior_sd = math.sqrt(spread.sd**2 + max(spread.within, fmean(within)))
+    centre, error, df = _moderated([median(values) for values in logs], within, prior_sd, spread.df)
     low, value, high = _interval(centre, error, df, confidence)
     blocks = [block for launch in used for block in launch]
     return Throughput(value, low, high, confidence, len(used), len(blocks), sum(block.steps for block in blocks))
@@ -150,11 +160,16 @@ def compare(pairs: Sequence[PairedLaunch], confidence: float = 0.95) -> Ratio | 
     cycles; over the pairs the interval is that of a moderated paired t (see `throughput`), because more cycles of one
     pair never remove the offset of its two launches.
     """
-    cycles = [ratios for pair in pairs if (ratios := cycle_log_ratios(pair))]
-    if not cycles:
+    told = [(pair, ratios) for pair in pairs if (ratios := cycle_log_ratios(pair))]
+    if not told:
         return None
+    cycles = [ratios for _, ratios in told]
     within = [_variance_of_median(values) * HODGES_LEHMANN_GAIN for values in cycles]
-    prior_sd = math.sqrt(PAIR_PRIOR_SD**2 + PAIR_PRIOR_CYCLES * fmean(within))
+    expected = [
+        PAIR_PRIOR_CYCLES * own if pair.interleaved else ALTERNATING_PRIOR_BLOCKS * _block_variance(pair)
+        for (pair, _), own in zip(told, within, strict=True)
+    ]
+    prior_sd = math.sqrt(PAIR_PRIOR_SD**2 + fmean(expected))
     centre, error, df = _moderated([hodges_lehmann(values) for values in cycles], within, prior_sd, PAIR_PRIOR_DF)
     low, value, high = _interval(centre, error, df, confidence)
     return Ratio(value, low, high, confidence)
@@ -208,15 +223,12 @@ def _moderated(
 ) -> tuple[float, float, float]:
     """Mean, its standard error and degrees of freedom for launch (or pair) centres with a prior variance.
 
-    One centre alone shows nothing of how launches spread: its own block noise comes on top of the prior. The spread
-    of several holds their block noise already, so that the larger of the two counts.
+    The prior holds the noise within a launch, as the spread of several does; less than that noise it never is.
     """
     mean, number = fmean(centres), len(centres)
     df = prior_df + number - 1
     spread = (prior_df * prior_sd**2 + sum((centre - mean) ** 2 for centre in centres)) / df
-    within = fmean(variances_within)
-    square = spread + within if number == 1 else max(spread, within) / number
-    return mean, math.sqrt(square), df
+    return mean, math.sqrt(max(spread, fmean(variances_within)) / number), df
 
 
 def _interval(centre: float, error: float, df: float, confidence: float) -> tuple[float, float, float]:
@@ -238,17 +250,29 @@ def hodges_lehmann(values: Sequence[float]) -> float:
     return median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
 
 
+def _variance_of_launch(log_rates: Sequence[float]) -> float:
+    """Of the median of a launch's blocks, which drift."""
+    return BLOCK_CORRELATION_FACTOR * _variance_of_median(log_rates)
+
+
 def _variance_of_median(values: Sequence[float]) -> float:
     """Variance of the median of `values`: pi/2 times that of the mean (the asymptotic figure for normal noise).
 
-    The spread is taken from the median absolute deviation: a median that some disturbed blocks cannot move shall not
-    have an interval that they stretch without bound.
+    A median that some disturbed blocks cannot move shall not have an interval that they stretch without bound.
     """
-    if len(values) < 2:
-        return 0.0
+    return math.pi / 2 * _robust_variance(values) / len(values) if len(values) > 1 else 0.0
+
+
+def _block_variance(pair: PairedLaunch) -> float:
+    """How much single blocks scatter, both launches together."""
+    launches = [[_log_rate(block) for block in _valid(blocks)] for blocks in (pair.a, pair.b)]
+    return sum(_robust_variance(values) for values in launches if values)
+
+
+def _robust_variance(values: Sequence[float]) -> float:
+    """From the median absolute deviation, which a few disturbed blocks cannot stretch without bound."""
     centre = median(values)
-    sd = NORMAL_SD_PER_MAD * median(abs(value - centre) for value in values)
-    return math.pi / 2 * sd**2 / len(values)
+    return (NORMAL_SD_PER_MAD * median(abs(value - centre) for value in values)) ** 2
 
 
 def _counts(block: Block) -> bool:

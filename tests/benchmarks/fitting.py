@@ -19,10 +19,11 @@ SPIKE_SDS = 4
 """Steps farther above their block's median are spikes."""
 BACK_S = (0.5, 2.0, 8.0, 30.0, 120.0, 600.0)
 """Times of the levels that the machine's wander is made of."""
+AT_ONCE_S = 0.2
 LAG_FACTOR = 1.5
 """Width of a bin of lags."""
 OWN_BACK_S = 10.0
-ROUNDS = 4
+ROUNDS = 6
 PLAYED = 600
 """Simulated pairs with which each round of corrections compares, unless told otherwise."""
 
@@ -31,7 +32,8 @@ def fit(pairs: Sequence[MeasuredPair], played: int = PLAYED) -> Noise:
     """The noise that a simulated machine needs to look like these pairs."""
     steps = [step for pair in pairs for block in pair.blocks for step in block.step_times_s]
     sd, correlation, spike_fraction, spike_size = _steps(pairs)
-    machine = _machine(pairs)
+    length = fmean(len(block.step_times_s) for pair in pairs for block in pair.blocks)
+    machine = _machine(pairs, sd**2 * (1 + correlation) / (1 - correlation) / length)
     noise = Noise(
         step_s=median(steps),
         step_sd=sd,
@@ -47,20 +49,35 @@ def fit(pairs: Sequence[MeasuredPair], played: int = PLAYED) -> Noise:
     )
     measured = [paired(pair) for pair in pairs]
     cycles = len(cycle_log_ratios(measured[0]))
+    tried: list[tuple[float, Noise]] = []
     for _ in range(ROUNDS):
-        noise = _nearer(noise, measured, played_pairs(noise, cycles, played))
-    return noise
+        trial = played_pairs(noise, cycles, played)
+        told, got = spread(measured), spread(trial)
+        tried.append((sum(abs(math.log(got[name] / told[name])) for name in told), noise))
+        noise = _nearer(noise, measured, trial)
+    return min(tried, key=lambda one: one[0])[1]
 
 
 def _nearer(noise: Noise, measured: Sequence[PairedLaunch], played: Sequence[PairedLaunch]) -> Noise:
     """Correct what the levels leave unexplained: the scatter of cycles, what moves within a pair, and what stays."""
     told, got = spread(measured), spread(played)
-    own_square = sum(level.sd**2 for level in noise.own) + _growth(measured) - _growth(played)
-    launch_square = noise.launch_sd**2 + (told["pair"] ** 2 - got["pair"] ** 2) / 2
+    missing = told["pair"] ** 2 - got["pair"] ** 2
+    launch_square = noise.launch_sd**2 + missing / 2
+    own_square = sum(level.sd**2 for level in noise.own)
+    # Few pairs tell little of what moves within them; it must not make pairs differ more than they do.
+    if launch_square < 0:
+        own_square /= 2
+    elif missing > 0:
+        own_square = max(0.0, own_square + min(missing, _growth(measured) - _growth(played)) / 2)
+    # What blocks scatter beyond their steps; only where these alone are too much are they the ones to change.
+    at_once = sum(level.sd**2 for level in noise.machine if level.back_s == AT_ONCE_S)
+    square = at_once + told["cycle"] ** 2 - got["cycle"] ** 2
+    levels = [(square, AT_ONCE_S), *((one.sd**2, one.back_s) for one in noise.machine if one.back_s != AT_ONCE_S)]
     return replace(
         noise,
-        step_sd=noise.step_sd * min(1.5, max(0.5, told["cycle"] / got["cycle"])),
-        own=(Wander(math.sqrt(own_square), OWN_BACK_S),) if own_square > 0 else (),
+        step_sd=noise.step_sd * max(0.5, min(1.0, told["cycle"] / got["cycle"])) if square < 0 else noise.step_sd,
+        machine=_wanders(levels),
+        own=(Wander(math.sqrt(own_square), OWN_BACK_S),) if own_square > 1e-6 else (),
         launch_sd=math.sqrt(max(0.0, launch_square)),
     )
 
@@ -125,8 +142,11 @@ def _steps(pairs: Sequence[MeasuredPair]) -> tuple[float, float, float, float]:
     return sd, correlation, len(spikes) / len(above), fmean(spikes) if spikes else sd
 
 
-def _machine(pairs: Sequence[MeasuredPair]) -> tuple[Wander, ...]:
-    """Levels whose variogram is that of the blocks: half the mean squared difference over the time between two."""
+def _machine(pairs: Sequence[MeasuredPair], steps_square: float) -> tuple[Wander, ...]:
+    """Levels whose variogram is that of the blocks: half the mean squared difference over the time between two.
+
+    What blocks scatter beyond the `steps_square` that their steps explain comes back at once.
+    """
     points = [
         (block.end_s, math.log(block.elapsed_s / len(block.step_times_s)), (number, block.arm))
         for number, pair in enumerate(pairs)
@@ -144,8 +164,13 @@ def _machine(pairs: Sequence[MeasuredPair]) -> tuple[Wander, ...]:
             rows.append([1.0, 0.0 if same else 1.0, *(1 - math.exp(-lag / back_s) for back_s in BACK_S)])
             # The mean of squares of normal noise, from their median: a few stalls are spikes and not a level.
             values.append(median(value for _, value in found) / 0.4549)
-    _nugget, _launch, *squares = non_negative_least_squares(rows, values)
-    return tuple(Wander(math.sqrt(square), s) for square, s in zip(squares, BACK_S, strict=True) if square > 1e-8)
+    nugget, _launch, *squares = non_negative_least_squares(rows, values)
+    levels = [(nugget - steps_square, AT_ONCE_S), *zip(squares, BACK_S, strict=True)]
+    return _wanders(levels)
+
+
+def _wanders(levels: Sequence[tuple[float, float]]) -> tuple[Wander, ...]:
+    return tuple(Wander(math.sqrt(square), back_s) for square, back_s in levels if square > 1e-8)
 
 
 def non_negative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
@@ -168,15 +193,14 @@ def _growth(pairs: Sequence[PairedLaunch]) -> float:
     """By how much the difference of two cycles of a pair grows with what lies between them, as a variance."""
 
     def squared(lags: Callable[[int], bool]) -> float:
-        found = [
+        return fmean(
             (a - b) ** 2 / 2
             for pair in pairs
             for (i, a), (j, b) in combinations(enumerate(cycle_log_ratios(pair)), 2)
             if lags(j - i)
-        ]
-        return median(found) / 0.4549
+        )
 
-    return squared(lambda lag: lag >= 5) - squared(lambda lag: lag == 1)
+    return squared(lambda lag: lag >= 4) - squared(lambda lag: lag <= 2)
 
 
 def _centre_variance(pairs: Sequence[PairedLaunch]) -> float:

@@ -14,6 +14,7 @@ from gputune_tui.domain.job import Job
 from gputune_tui.domain.protocol import BlockDone, Finish, RunBlock
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.engine.comparing import BLOCK_S, CYCLE
+from gputune_tui.engine.device_lock import DeviceLock
 from gputune_tui.trial.launcher import Launcher
 from gputune_tui.trial.supervisor import Limits, TrialRun, become_subreaper
 from gputune_tui.trial.warm_launcher import WarmLauncher
@@ -56,14 +57,15 @@ def measure(pairs: int, patience_s: float) -> Iterator[MeasuredPair]:
     settings = TrainSettings(micro_batch_size=BATCH)
     job = replace(lm_tiny(), settings=settings, global_batch_size=BATCH, paced=True)
     job = replace(job, plan=replace(job.plan, block_s=BLOCK_S, breakdown_steps=0))
-    launcher = WarmLauncher()
+    launcher, lock = WarmLauncher(), DeviceLock("cpu")
     began = time.perf_counter()
     found = tried = 0
     with tempfile.TemporaryDirectory() as folder:
         try:
-            while found < pairs and _wait_for_quiet(began + patience_s):
+            while found < pairs and _wait_for_quiet(lock, began + patience_s):
                 tried += 1
                 pair = _pair(launcher, job, Path(folder) / str(tried), began, first=tried % 2)
+                lock.release()
                 disturbed = sum(block.is_disturbed for block in pair.blocks) / len(pair.blocks)
                 kept = disturbed <= DISTURBED_FRACTION
                 found += kept
@@ -72,15 +74,17 @@ def measure(pairs: int, patience_s: float) -> Iterator[MeasuredPair]:
                 if kept:
                     yield pair
         finally:
+            lock.release()
             launcher.close()
 
 
-def _wait_for_quiet(deadline: float) -> bool:
+def _wait_for_quiet(lock: DeviceLock, deadline: float) -> bool:
+    """Until no other instance measures and nothing else runs; the device is then this process's."""
     while time.perf_counter() < deadline:
         idle, total = _cpu_ticks()
         time.sleep(1)
         idle_after, total_after = _cpu_ticks()
-        if idle_after - idle > QUIET_FRACTION * (total_after - total):
+        if idle_after - idle > QUIET_FRACTION * (total_after - total) and lock.acquire():
             return True
     return False
 

@@ -42,9 +42,9 @@ def play_pair(machine: Machine, slower: Sequence[float], number: int, resident: 
     else:
         for arm in order:
             launch = PlayedLaunch(machine, slower[arm])
-            blocks[arm].extend(launch.block(BLOCK_S) for _ in range(2 * CYCLES))
+            blocks[arm].extend(launch.block(MeasurePlan().block_s) for _ in range(2 * CYCLES))
             machine.wait(machine.noise.end_s)
-    return PairedLaunch(tuple(blocks[0]), tuple(blocks[1]))
+    return PairedLaunch(tuple(blocks[0]), tuple(blocks[1]), resident)
 
 
 def play(noise: Noise, random: Random, b_is_faster: float = 0.0, resident: bool = True) -> Played:

@@ -1,4 +1,4 @@
-"""Comparisons played on the stored noisy machine: few of the large number that tests/benchmarks/calibration.py plays."""
+"""Comparisons played on the stored noisy machine: a few of the many that tests/benchmarks/calibration.py plays."""
 
 from __future__ import annotations
 
