@@ -61,7 +61,11 @@ def screen(command: tuple[str, ...] | None, /, **given: Any) -> int:
 @click.option(
     "--sampler", type=click.Choice(["grid", "random"]), default="grid", show_default=True, help="Order of the settings."
 )
+@click.option(
+    "--race", is_flag=True, help="Short launches first, the clearly slower dropped, then rounds among the fastest."
+)
 @click.option("--max-time", metavar="TIME", help="Start no further trial after this long.")
+@click.option("--again", metavar="ID,...|disturbed", help="Measure these trials of the study again before going on.")
 @study_options
 @json_option
 @click.pass_obj
@@ -122,6 +126,7 @@ def export(**given: Any) -> None:
 @click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1 or a GPU's UUID. Default: as measured.")
 @click.option("--budget", metavar="SIZE", help="Default: the configuration's own.")
 @click.option("--launches", type=click.IntRange(min=3), default=3, show_default=True, help="Launches to measure.")
+@click.option("--cold", is_flag=True, help="Drop the page cache of the files that trials read before each block.")
 @json_option
 def verify(**given: Any) -> None:
     """Measure a configuration again here and compare with what it claims. Runs the workload that it names."""

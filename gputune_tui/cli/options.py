@@ -22,13 +22,15 @@ _STUDY_OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("-D", "options", multiple=True, metavar="KEY=VALUE", help="Option of the workload; repeat for more."),
     click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1 or a GPU's UUID. Default: cuda if usable."),
     click.option("--budget", metavar="SIZE", help="Memory budget: 20GiB, 80%. Default: 90 % of what is free."),
-    click.option("--host-budget", metavar="SIZE", help="Host memory budget of the whole trial. Default: none."),
+    click.option("--host-budget", metavar="SIZE", 
+                 help="Host memory budget of a trial and its workers. Default: all but a reserve."),
     click.option("--global-batch", type=click.IntRange(min=1), metavar="N", help="Samples per optimizer step."),
     click.option("--baseline", metavar="K=V,...", help="Knobs that the baseline sets differently."),
     click.option("--study", metavar="DIR", help="Where results are kept. Default: the user's state directory."),
     click.option("--python", metavar="PATH", help="Interpreter that runs the trials. Default: this one."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights and data order."),
-    click.option("--share", is_flag=True, help="Measure although another gputune-tui measures on the device."),
+    click.option("--share", is_flag=True, help="Measure although somebody else uses the device."),
+    click.option("--cold", is_flag=True, help="Drop the page cache of the files that trials read before each block."),
     click.option("--samples-per-step", type=click.IntRange(min=1), metavar="N",
                  help="Commands only: samples of one optimizer step. Default: the global batch."),
     click.option("--stall-timeout", default="120s", show_default=True, metavar="TIME",
@@ -96,6 +98,7 @@ def study_config(command: Sequence[str] | None, given: dict[str, Any]) -> StudyC
         stall_timeout_s=parse_duration(given["stall_timeout"]),
         trial_timeout_s=None if timeout is None else parse_duration(timeout),
         share=given["share"],
+        cold=given["cold"],
     )
 
 

@@ -11,9 +11,12 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Trial, TrialState
 from gputune_tui.engine.events import (
     Confirming,
+    Dropped,
     EngineEvent,
     PairFinished,
     Problem,
+    RaceFinished,
+    RoundFinished,
     SearchFinished,
     SearchPlanned,
     StudyOpened,
@@ -21,6 +24,7 @@ from gputune_tui.engine.events import (
     TrialProgress,
     TrialStarted,
 )
+from gputune_tui.engine.race_text import dropped_text, finished_text, round_text
 from gputune_tui.ranking.statistics import throughput
 from gputune_tui.ranking.wording import settings_text
 from gputune_tui.text import printable
@@ -69,6 +73,12 @@ class ProgressPrinter:
             self.line(_pair(event))
         elif isinstance(event, Confirming):
             self.line(confirming_text(event))
+        elif isinstance(event, Dropped):
+            self.line(dropped_text(event))
+        elif isinstance(event, RoundFinished):
+            self.line(round_text(event))
+        elif isinstance(event, RaceFinished):
+            self.line(finished_text(event))
         elif isinstance(event, SearchFinished) and event.stopped_because:
             self.line(f"search stopped: {event.stopped_because}")
         elif isinstance(event, Problem):
@@ -95,6 +105,8 @@ class ProgressPrinter:
             f"torch {environment.torch}, global batch {event.identity.global_batch_size}"
         )
         self.line(f"budget {bytes_text(event.budget.device_bytes)}: {event.budget.source}")
+        if event.budget.host_bytes is not None:
+            self.line(f"host's budget {bytes_text(event.budget.host_bytes)}: {event.budget.host_source}")
         finished = event.finished_trials
         self.line(f"study {event.path}" + (f": {finished} finished trial{'s'[: finished > 1]}" if finished else ""))
         for note in event.notes:

@@ -85,11 +85,17 @@ def verify_config(claim: ExportReport, study: str, given: dict[str, Any]) -> Stu
         workload=claim.workload,
         device=given["device"] or ("cpu" if environment.device_kind == "cpu" else environment.device_uuid or "cuda"),
         budget=given["budget"] or str(claim.budget.device_bytes),
-        host_budget=None if claim.budget.host_bytes is None else str(claim.budget.host_bytes),
+        host_budget=asked_for_host(claim.budget),
+        cold=given["cold"],
         global_batch_size=claim.global_batch_size,
         study=study,
         python=claim.settings.python,
     )
+
+
+def asked_for_host(budget: MemoryBudget) -> str | None:
+    """The host's budget that somebody asked for; a default belongs to the node on which it was computed."""
+    return None if budget.host_bytes is None or budget.host_is_default else str(budget.host_bytes)
 
 
 def baseline_settings(claim: ExportReport) -> TrainSettings | None:

@@ -35,6 +35,8 @@ class MeasurePlan:
     """The warm-up ends here even if step times have not settled; the prefetched batches are used up all the same."""
     breakdown_steps: int = 3
     """Instrumented steps after the timed blocks."""
+    enough_below_samples_per_s: float | None = None
+    """No further block is taken after `min_blocks` while every block was slower than this: it is clear by then."""
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,7 @@ class Job:
     paced: bool = False
     """Wait for an order before each block (interleaved comparison) instead of running the plan through."""
     plan: MeasurePlan = field(default_factory=MeasurePlan)
+    host_memory_bytes: int | None = None
+    """Memory of the host or, where it is less, the limit of its cgroup."""
+    cold: bool = False
+    """Drop the page cache of the files that the trial reads before each timed block."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
+from gputune_tui.domain.data_reads import DataReads
 from gputune_tui.domain.plain import from_plain, to_plain
 from gputune_tui.domain.trial import Block, FailureReason, GuardRecord, MemoryPeaks, StepBreakdown
 from gputune_tui.errors import ProtocolError
@@ -43,7 +44,8 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Phase:
-    """The trial enters a phase: import, build, warm_up, measure, ready (paced, waiting), breakdown, noise."""
+    """The trial enters a phase: import, build, warm_up, largest_batch, evaluation, measure, ready (paced, waiting),
+    breakdown, noise."""
 
     event: ClassVar[str] = "phase"
     name: str
@@ -59,6 +61,9 @@ class Warmup:
     elapsed_s: float
     settled: bool
     """False where the limit came before step times agreed."""
+    others_cpu_fraction: float | None = None
+    """Of the trial's CPUs, what processes that are not its own used from its start until now."""
+    idle_cpu_fraction: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,9 @@ class Memory:
     event: ClassVar[str] = "memory"
     peaks: MemoryPeaks
     fixed_overhead_bytes: int | None = None
+    resident_mark_bytes: int | None = None
+    """Resident memory of the trial's process at which its device figure is the budget (CPU); whoever watches it from
+    outside ends it well above."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,23 @@ class Guard:
 
     event: ClassVar[str] = "guard"
     record: GuardRecord
+
+
+@dataclass(frozen=True)
+class Denormals:
+    """How many values of one training step were subnormal."""
+
+    event: ClassVar[str] = "denormals"
+    fraction: float | None
+    """Of the values that were looked at."""
+
+
+@dataclass(frozen=True)
+class DataRead:
+    """Where the samples of the timed blocks came from."""
+
+    event: ClassVar[str] = "data"
+    record: DataReads
 
 
 @dataclass(frozen=True)
@@ -127,10 +152,22 @@ class Stopped:
     """file:line of the user's code that was running, if any."""
 
 
-Event = Hello | Inspected | Phase | Warmup | BlockDone | Memory | Guard | Note | Done | Error | Stopped
-_EVENTS: dict[str, type[Event]] = {
-    cls.event: cls for cls in (Hello, Inspected, Phase, Warmup, BlockDone, Memory, Guard, Note, Done, Error, Stopped)
-}
+Event = (
+    Hello
+    | Inspected
+    | Phase
+    | Warmup
+    | BlockDone
+    | Memory
+    | Guard
+    | Denormals
+    | DataRead
+    | Note
+    | Done
+    | Error
+    | Stopped
+)
+_EVENTS: dict[str, type[Event]] = {cls.event: cls for cls in get_args(Event)}
 
 
 def encode(event: Event) -> bytes:

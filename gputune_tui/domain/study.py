@@ -61,6 +61,10 @@ class MemoryBudget:
     """Held against `host_peak_bytes`; None is unlimited."""
     source: str = ""
     """Where the figure comes from, in words: "--budget 4GiB", "90 % of what is free on the device"."""
+    host_source: str = ""
+    """Where the host's figure comes from."""
+    host_is_default: bool = False
+    """Nobody asked for the host's figure: a trial whose host peak is unknown is not held to it."""
 
 
 @dataclass(frozen=True)
@@ -72,3 +76,5 @@ class StudyIdentity:
     """SHA-256 of the workload's source files."""
     global_batch_size: int
     environment: Environment
+    cold: bool = False
+    """Measured with the page cache dropped before each timed block."""

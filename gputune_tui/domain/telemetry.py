@@ -181,3 +181,5 @@ class SamplerSettings:
     expanded: tuple[int, ...] = ()
     """Indices of the GPUs that somebody looks at closely."""
     expand_all: bool = False
+    list_processes: bool = False
+    """Who is on the GPUs is read at every tick, in quiet too: a trial's memory is held against its budget by it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from gputune_tui.domain.conditions import Conditions, Pressure
+from gputune_tui.domain.data_reads import DataReads
 from gputune_tui.domain.settings import TrainSettings
 
 
@@ -84,6 +86,12 @@ class Block:
     idle_cpu_fraction: float | None = None
     steal_fraction: float | None = None
     """Of the trial's CPUs, what the host of this virtual machine gave to others."""
+    pressure: Pressure | None = None
+    """Of the machine, over the block or, where it was shorter, the two seconds up to its end."""
+    group_pressure: Pressure | None = None
+    """The same of the trial's own cgroup."""
+    new_shapes: int | None = None
+    """Kinds of batches, by the shapes of their tensors, that the trial had not met before this block."""
 
     @property
     def is_disturbed(self) -> bool:
@@ -123,8 +131,18 @@ class MemoryPeaks:
     device_peak_bytes: int | None = None
     """What the device shows for the process; this is held against the budget."""
     host_peak_bytes: int | None = None
-    """Process tree, loader workers included."""
+    """Process tree, loader workers included; what its processes share counts once."""
     alloc_retries: int | None = None
+
+
+@dataclass(frozen=True)
+class PhasePeak:
+    """How far the device's peak had risen in a phase of the trial; phases that did not raise it have none."""
+
+    phase: str
+    """warm_up, largest_batch, evaluation, measure, ... (`domain.protocol.Phase`)."""
+    device_peak_bytes: int
+    """The high-water mark at its end."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +178,14 @@ class Launch:
     guard: GuardRecord | None = None
     notes: tuple[str, ...] = ()
     """What the trial observed in words, e.g. "BatchNorm sees micro-batch 8"."""
+    conditions: Conditions | None = None
+    """What surrounded it; None of launches that were stored before this was looked at."""
+    phase_peaks: tuple[PhasePeak, ...] = ()
+    """In the order of the phases."""
+    data: DataReads | None = None
+    round: str | None = None
+    """Launches of several trials with one round ran one right after the other: they are compared in pairs. Of a
+    trial's launches with the same round the last counts there. None outside of a race."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +205,8 @@ class Trial:
     """Unix time, for display alone."""
     elapsed_s: float | None = None
     """Wall time from launch to the end of its last process."""
+    host_budget_bytes: int | None = None
+    """The host's budget under which it ran; None was unlimited."""
 
     @property
     def memory(self) -> MemoryPeaks | None:

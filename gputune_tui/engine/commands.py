@@ -31,7 +31,9 @@ class StudyConfig:
     stall_timeout_s: float = 120.0
     trial_timeout_s: float | None = None
     share: bool = False
-    """Measure although another instance measures on the device."""
+    """Measure although somebody else measures or computes on the device."""
+    cold: bool = False
+    """Drop the page cache of the files that trials read before each timed block."""
     plan: MeasurePlan = field(default_factory=MeasurePlan)
 
 
@@ -43,6 +45,10 @@ class Search:
     """As `--space`; None is the default space of the device."""
     sampler: str = "grid"
     max_time_s: float | None = None
+    race: bool = False
+    """Race the cells in place of running each to the same length; the order is then random, whatever `sampler` is."""
+    margin_fraction: float = 0.03
+    """Of a race: differences within it are a tie."""
 
 
 @dataclass(frozen=True)
@@ -72,4 +78,12 @@ class Compare:
     max_time_s: float | None = None
 
 
-Command = Search | RunTrial | RunSettings | Compare
+@dataclass(frozen=True)
+class MeasureAgain:
+    """Measure trials of the study again; the new launches take the place of the old ones, whatever they tell."""
+
+    trial_ids: tuple[int, ...] = ()
+    """Empty: all rows that something disturbed which may be over by now."""
+
+
+Command = Search | RunTrial | RunSettings | Compare | MeasureAgain

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gputune_tui.domain.protocol import Finish, RunBlock
 from gputune_tui.domain.space import settings_for
-from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial
+from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial, largest_peaks
 from gputune_tui.engine.commands import Compare
 from gputune_tui.engine.events import Compared, EngineEvent, PairFinished, TrialFinished, TrialStarted
 from gputune_tui.engine.node import device_memory
@@ -37,7 +37,7 @@ LEAST_CYCLES = 2
 """A pair that has fewer when the time is up does not count."""
 BLOCK_S = 0.15
 """Of blocks of resident launches. What a machine drifts within a cycle is the noise of the cycle, so that short blocks
-tell more in the same time: by tests/benchmarks/calibration.py 0.15 s are better than 0.25 s where a step takes 50 ms."""
+tell more in the same time: on the machine of tests/benchmarks/machine.json 0.15 s are better than 0.25 s."""
 PAIR_S = 60.0
 """No further cycle of a pair starts after this long, once `LEAST_CYCLES` are there."""
 NOT_MEASURED = "not measured: the comparison ended before its first pair of launches was complete"
@@ -60,6 +60,11 @@ class Arm:
         """The largest peak seen."""
         peaks = [p for launch in self.launches if (p := launch.memory.device_peak_bytes) is not None]
         return max(peaks) if peaks else None
+
+    @property
+    def host_peak_bytes(self) -> int | None:
+        """The largest host peak seen."""
+        return largest_peaks([launch.memory for launch in self.launches]).host_peak_bytes
 
 
 def compare(session: StudySession, command: Compare) -> Task:
@@ -158,7 +163,7 @@ def run_pair(
                 if arm.failure is not None:
                     break
     finally:
-        session.lock.release()
+        session.place.release()
     return resident
 
 
@@ -167,6 +172,9 @@ def fit_together(session: StudySession, arms: list[Arm]) -> bool:
     free = device_memory(session.opened.device, host_limits())[1]
     budget = session.opened.budget.device_bytes
     wanted = sum(arm.peak_bytes or budget for arm in arms)
+    host = session.opened.budget.host_bytes
+    if host is not None and sum(arm.host_peak_bytes or 0 for arm in arms) > host:
+        return False
     return free is not None and wanted <= free * TOGETHER_SHARE
 
 
@@ -176,7 +184,9 @@ def _start(session: StudySession, arm: Arm, pair: int, block_s: float) -> TrialR
     plan = replace(job.plan, block_s=block_s, breakdown_steps=job.plan.breakdown_steps if pair == 1 else 0)
     job = replace(job, plan=plan)
     is_command = bool(job.workload.command)
-    return TrialRun(session.launcher.launch(job, directory), session.opened.limits, is_command)
+    return TrialRun(
+        session.launcher.launch(job, directory), session.opened.limits, is_command, watch=session.place.watch()
+    )
 
 
 def _resident(
@@ -238,7 +248,7 @@ def _finish(session: StudySession, arm: Arm, run: TrialRun) -> Generator[EngineE
         arm.failure, arm.partial = run.failure, run.seen.memory
     elif len(run.seen.blocks) >= 2 * LEAST_CYCLES:
         # Fewer where the other arm failed meanwhile.
-        arm.launches.append(run.seen.launch())
+        arm.launches.append(run.launch())
 
 
 def _end(session: StudySession, arm: Arm) -> Trial:
@@ -257,8 +267,9 @@ def comparison_flags(session: StudySession, trials: list[Trial]) -> tuple[str, .
     for name, trial in zip("AB", trials, strict=True):
         if trial.failure is not None:
             flags.append(f"{name} failed: {trial.failure.reason.value}: {trial.failure.message}")
-        flags += [f"{name}: {note}" for note in dict.fromkeys(n for launch in trial.launches for n in launch.notes)]
     rows = leaderboard(trials, session.opened.budget, trials[0].settings).rows
+    for name, trial in zip("AB", trials, strict=True):
+        flags += [f"{name}: {flag}" for row in rows if row.trial is trial for flag in row.flags]
     flags += [
         f"{name}: {row.disqualified}"
         for row in rows

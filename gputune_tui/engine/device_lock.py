@@ -1,4 +1,8 @@
-"""Trials on a device are exclusive across instances and users: a lock that dies with its owner (DESIGN section 4)."""
+"""Trials on a device are exclusive across instances and users: a lock that dies with its owner (DESIGN section 4).
+
+It is an abstract unix socket: there is no file that could be left behind, belong to another user, or be replaced by a
+link, and the kernel frees the name when its owner's last descriptor is closed, however the owner ends.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,14 @@ from dataclasses import dataclass
 from gputune_tui.engine.events import EngineEvent, Problem
 
 PREFIX = "\0gputune-tui/device/"
-"""Abstract names: no file to be left behind, no permissions to be in the way of another user."""
+"""Of abstract names, which belong to the network namespace: in another container there is another lock."""
 RETRY_S = 0.2
+BACKLOG = 128
+"""Who asks or shares stays in it until the owner looks; how many is bounded by net.core.somaxconn."""
+JOINED = b"s"
+"""What one who shares the device says, and one who only asks does not."""
+SHARE_TRIES = 3
+"""A holder may leave, and another come, between two questions."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred of unix(7): pid, uid, gid."""
 
@@ -40,6 +50,9 @@ class DeviceLock:
         """`device`: the UUID of a GPU, or "cpu"."""
         self.device = device
         self._socket: socket.socket | None = None
+        self._joined: socket.socket | None = None
+        self._callers: list[tuple[socket.socket, Holder]] = []
+        self._sharers: dict[Holder, None] = {}
 
     @property
     def is_held(self) -> bool:
@@ -52,7 +65,8 @@ class DeviceLock:
         taken = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             taken.bind(PREFIX + self.device)
-            taken.listen(1)
+            taken.listen(BACKLOG)
+            taken.setblocking(False)
         except OSError as error:
             taken.close()
             if error.errno == errno.EADDRINUSE:
@@ -62,23 +76,66 @@ class DeviceLock:
         return True
 
     def release(self) -> None:
-        """Give it back; without holding it nothing happens."""
-        held, self._socket = self._socket, None
-        if held is not None:
-            held.close()
+        """Give it back, or end sharing; without either nothing happens."""
+        for end in (self._socket, self._joined, *(caller for caller, _ in self._callers)):
+            if end is not None:
+                end.close()
+        self._socket = self._joined = None
+        self._callers.clear()
+        self._sharers.clear()
 
     def holder(self) -> Holder | None:
         """Who holds it; None where it is free or does not tell. To be asked seldom: each time fills its backlog."""
-        asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        asking = self._call()
+        if asking is None:
+            return None
         with contextlib.closing(asking):
-            asking.setblocking(False)
-            try:
-                asking.connect(PREFIX + self.device)
-                told = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            except OSError:
+            return _peer(asking)
+
+    def share(self) -> Holder | None:
+        """Measure beside whoever holds it, who can see that; None where nobody does, and it is held now."""
+        for _ in range(SHARE_TRIES):
+            if self.acquire():
                 return None
-        pid, uid, _gid = _CREDENTIALS.unpack(told)
-        return Holder(pid or None, _user(uid))
+            self._joined = self._call()
+            if self._joined is not None:
+                with contextlib.suppress(OSError):
+                    self._joined.send(JOINED)
+                return _peer(self._joined)
+        return Holder(None, None)
+
+    def sharers(self) -> tuple[Holder, ...]:
+        """Who has shared the device since it was acquired."""
+        with contextlib.suppress(OSError):
+            while self._socket is not None:
+                caller = self._socket.accept()[0]
+                caller.setblocking(False)
+                self._callers.append((caller, _peer(caller)))
+        left = []
+        for caller, who in self._callers:
+            try:
+                said = caller.recv(len(JOINED))
+            except BlockingIOError:
+                left.append((caller, who))
+                continue
+            except OSError:
+                said = b""
+            if said == JOINED:
+                self._sharers[who] = None
+            caller.close()
+        self._callers = left
+        return tuple(self._sharers)
+
+    def _call(self) -> socket.socket | None:
+        """A connection to the holder; None where there is none, or too many call."""
+        calling = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        calling.setblocking(False)
+        try:
+            calling.connect(PREFIX + self.device)
+        except OSError:
+            calling.close()
+            return None
+        return calling
 
     def wait(self) -> Generator[EngineEvent | None, None, None]:
         """Take the lock, waiting for whoever has it; says once who that is."""
@@ -93,6 +150,12 @@ class DeviceLock:
         while not self.acquire():
             yield None
             time.sleep(RETRY_S)
+
+
+def _peer(connection: socket.socket) -> Holder:
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _gid = _CREDENTIALS.unpack(told)
+    return Holder(pid or None, _user(uid))
 
 
 def _user(uid: int) -> str | None:

@@ -6,10 +6,12 @@ from collections.abc import Generator
 from pathlib import Path
 
 from gputune_tui.domain.space import settings_for
-from gputune_tui.engine.commands import Command, Compare, RunSettings, RunTrial, Search, StudyConfig
+from gputune_tui.engine.commands import Command, Compare, MeasureAgain, RunSettings, RunTrial, Search, StudyConfig
 from gputune_tui.engine.comparing import compare
 from gputune_tui.engine.events import EngineEvent
 from gputune_tui.engine.opening import open_workload
+from gputune_tui.engine.racing import race
+from gputune_tui.engine.remeasuring import measure_again
 from gputune_tui.engine.running import Task
 from gputune_tui.engine.searching import search
 from gputune_tui.engine.study_session import StudySession, open_session
@@ -60,12 +62,20 @@ class Engine:
         yield session.opening_event()
 
     def handle(self, command: Command) -> Task:
-        """Carry out one command."""
+        """Carry out one command, unless somebody else computes on the device and nobody has said to share it.
+
+        Raises:
+            GputuneError: what is wrong with the command, or with the device.
+        """
+        yield from self.session.place.admit()
         if isinstance(command, Search):
-            return search(self.session, command)
-        if isinstance(command, Compare):
-            return compare(self.session, command)
-        return self._run_one(command)
+            yield from race(self.session, command) if command.race else search(self.session, command)
+        elif isinstance(command, Compare):
+            yield from compare(self.session, command)
+        elif isinstance(command, MeasureAgain):
+            yield from measure_again(self.session, command)
+        else:
+            yield from self._run_one(command)
 
     def _run_one(self, command: RunTrial | RunSettings) -> Task:
         session = self.session

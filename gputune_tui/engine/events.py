@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
+from gputune_tui.domain.conditions import Neighbour
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity
 from gputune_tui.domain.trial import Trial
 from gputune_tui.engine.wire import decode_tagged, read_tagged, tagged, to_line
 from gputune_tui.ranking.statistics import Verdict
+from gputune_tui.search.race import Standing
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,47 @@ class Confirming:
 
 
 @dataclass(frozen=True)
+class Contender:
+    """How a trial stands against the leader of a race."""
+
+    trial_id: int
+    standing: Standing
+    ratio: float | None = None
+    """Of its throughput over the leader's; None of the leader itself, and where nothing compares them."""
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A trial left the race."""
+
+    trial: Contender
+    leader_id: int | None
+
+
+@dataclass(frozen=True)
+class RoundFinished:
+    """Every finalist of a race was launched once more."""
+
+    rounds: int
+    """Of the finals, so far."""
+    leader_id: int
+    others: tuple[Contender, ...]
+
+
+@dataclass(frozen=True)
+class RaceFinished:
+    """The finals of a race are over; the leaderboard has the ranks."""
+
+    leader_id: int
+    others: tuple[Contender, ...]
+    """All that were measured, the failed ones left out."""
+    margin_fraction: float
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
 class SearchFinished:
     """No further trial will be asked for."""
 
@@ -131,6 +174,14 @@ class Problem:
     """Something went wrong that does not end the work."""
 
     text: str
+
+
+@dataclass(frozen=True)
+class DeviceInUse:
+    """The command is not carried out, since somebody else computes on the device and nobody has said to share it."""
+
+    device: str
+    others: tuple[Neighbour, ...]
 
 
 @dataclass(frozen=True)
@@ -191,9 +242,13 @@ EngineEvent = (
     | TrialFinished
     | PairFinished
     | Confirming
+    | Dropped
+    | RoundFinished
+    | RaceFinished
     | SearchFinished
     | Compared
     | Problem
+    | DeviceInUse
     | TaskStarted
     | TaskEnded
     | Exported

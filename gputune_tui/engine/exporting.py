@@ -129,6 +129,10 @@ def reproducing_command(identity: StudyIdentity, settings: TrainSettings, budget
         "--global-batch",
         str(identity.global_batch_size),
     ]
+    if budget.host_bytes is not None and not budget.host_is_default:
+        words += ["--host-budget", str(budget.host_bytes)]
+    if identity.cold:
+        words.append("--cold")
     words += ["--set", settings.text()]
     if workload.command:
         words += ["--samples-per-step", str(workload.samples_per_step), "--", *workload.command]

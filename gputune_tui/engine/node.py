@@ -15,6 +15,10 @@ from gputune_tui.units import bytes_text, parse_size
 
 DEFAULT_SHARE = 0.9
 """Of what is free (DESIGN section 8)."""
+HOST_RESERVE_SHARE = 0.1
+HOST_RESERVE_BYTES = (512 << 20, 8 << 30)
+"""Least and most that are kept from the host's memory for the system and this program (some 0.3 GiB), but never more
+than half of it."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,23 @@ def resolve_budget(text: str | None, host_text: str | None, device: ChosenDevice
         amount, source = int(free * DEFAULT_SHARE), f"90 % of {free_words} ({bytes_text(free)})"
     else:
         amount, source = read_budget(text, total, "--budget"), f"--budget {text.strip()}"
-    host_bytes = None if host_text is None else read_budget(host_text, host.memory_total_bytes, "--host-budget")
-    return MemoryBudget(amount, host_bytes, source)
+    if host_text is not None:
+        host_bytes = read_budget(host_text, host.memory_total_bytes, "--host-budget")
+        return MemoryBudget(amount, host_bytes, source, f"--host-budget {host_text.strip()}")
+    host_bytes, host_source = default_host_budget(host)
+    return MemoryBudget(amount, host_bytes, source, host_source, host_is_default=True)
+
+
+def default_host_budget(host: HostLimits) -> tuple[int, str]:
+    """The host's budget where none is given, and where it comes from: all that there is less a reserve.
+
+    Of the total and not of what is free just now, so that the same trial is judged alike in every run.
+    """
+    total = host.memory_total_bytes
+    least, most = HOST_RESERVE_BYTES
+    reserve = min(max(least, min(most, int(total * HOST_RESERVE_SHARE))), total // 2)
+    what = "the host's memory" if host.memory_limit_bytes is None else "the cgroup's memory limit"
+    return total - reserve, f"{what} ({bytes_text(total)}) less a reserve of {bytes_text(reserve)}"
 
 
 def device_memory(device: ChosenDevice, host: HostLimits) -> tuple[int | None, int | None, str]:

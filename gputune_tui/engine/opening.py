@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gputune_tui.domain.environment import Environment
-from gputune_tui.domain.job import Job
+from gputune_tui.domain.job import Job, MeasurePlan
 from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue
 from gputune_tui.domain.protocol import Inspected
 from gputune_tui.domain.settings import TrainSettings
@@ -47,8 +47,14 @@ class Opened:
             chosen.setdefault("python", self.config.python)
         return chosen
 
-    def job(self, settings: TrainSettings, fixed_overhead_bytes: int | None, paced: bool = False) -> Job:
-        """The order for one launch of `settings`."""
+    def job(
+        self,
+        settings: TrainSettings,
+        fixed_overhead_bytes: int | None,
+        paced: bool = False,
+        plan: MeasurePlan | None = None,
+    ) -> Job:
+        """The order for one launch of `settings`; it measures as long as `plan` says, else as the study's own plan."""
         config, gpu = self.config, self.device.gpu
         return Job(
             kind="trial",
@@ -63,7 +69,9 @@ class Opened:
             seed=config.seed,
             threads=intra_op_threads(self.host.effective_cpus) if self.device.spec == "cpu" else None,
             paced=paced,
-            plan=config.plan,
+            plan=plan or config.plan,
+            host_memory_bytes=self.host.memory_total_bytes,
+            cold=config.cold,
         )
 
     def _free_bytes_now(self) -> int | None:
@@ -91,8 +99,9 @@ class Opened:
 
     @property
     def limits(self) -> Limits:
-        """How long a trial may take."""
-        return Limits(self.config.stall_timeout_s, self.config.trial_timeout_s)
+        """How long a trial may take, and how much memory."""
+        budget = self.budget
+        return Limits(self.config.stall_timeout_s, self.config.trial_timeout_s, budget.device_bytes, budget.host_bytes)
 
 
 def open_workload(
@@ -134,7 +143,7 @@ def open_workload(
     workload = config.workload
     if workload.command and workload.samples_per_step is None:
         workload = replace(workload, samples_per_step=batch)
-    identity = StudyIdentity(workload, inspected.content_hash, batch, environment)
+    identity = StudyIdentity(workload, inspected.content_hash, batch, environment, config.cold)
     notes = (device.note,) if device.note else ()
     return Opened(config, device, host, budget, identity, notes)
 

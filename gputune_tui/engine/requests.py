@@ -42,6 +42,11 @@ class Export:
 
 
 @dataclass(frozen=True)
+class Share:
+    """From now on, until another study is opened, measure although somebody else computes on the device."""
+
+
+@dataclass(frozen=True)
 class Cancel:
     """End what runs (its trial is stored as interrupted) and forget what waits."""
 
@@ -51,7 +56,7 @@ class Shutdown:
     """As Cancel; then the study is closed and the process ends with exit code 0."""
 
 
-Request = Open | Do | Export | Cancel | Shutdown
+Request = Open | Do | Share | Export | Cancel | Shutdown
 _REQUESTS: dict[str, type[Request]] = {cls.__name__: cls for cls in get_args(Request)}
 _COMMANDS: dict[str, type[Command]] = {cls.__name__: cls for cls in get_args(Command)}
 

@@ -10,6 +10,7 @@ from gputune_tui.domain.protocol import BlockDone, Event, Phase
 from gputune_tui.engine.events import EngineEvent, TrialProgress
 from gputune_tui.trial.launcher import Launcher
 from gputune_tui.trial.supervisor import Limits, TrialRun
+from gputune_tui.trial.watch import Watch
 
 Task = Generator[EngineEvent | None, None, None]
 """A piece of the engine's work: events as they come, None as a tick on which the caller may close it."""
@@ -17,7 +18,7 @@ TICK_S = 0.1
 
 
 def run_to_end(
-    launcher: Launcher, job: Job, directory: Path, limits: Limits, trial_id: int
+    launcher: Launcher, job: Job, directory: Path, limits: Limits, trial_id: int, watch: Watch | None = None
 ) -> Generator[EngineEvent | None, None, TrialRun]:
     """Launch `job` and follow it until its last process is gone; returns the finished run.
 
@@ -25,7 +26,7 @@ def run_to_end(
     """
     while not launcher.is_ready(job, TICK_S):
         yield None
-    run = TrialRun(launcher.launch(job, directory), limits, is_command=bool(job.workload.command))
+    run = TrialRun(launcher.launch(job, directory), limits, bool(job.workload.command), watch=watch)
     progress = Progress(trial_id)
     try:
         while not run.finished:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 
 from gputune_tui.domain.knobs import KNOB_BY_NAME
 from gputune_tui.domain.space import BATCH_KNOBS, Cells, SearchSpace
 from gputune_tui.engine.commands import Search
 from gputune_tui.engine.defaults import default_space
-from gputune_tui.engine.events import Confirming, SearchFinished, SearchPlanned
+from gputune_tui.engine.events import Confirming, EngineEvent, SearchFinished, SearchPlanned
 from gputune_tui.engine.running import Task
 from gputune_tui.engine.study_session import StudySession
 from gputune_tui.errors import UsageError
@@ -29,6 +30,16 @@ def search(session: StudySession, command: Search) -> Task:
     Raises:
         UsageError: the space cannot be read or holds no setting.
     """
+    cells, finished = yield from plan_search(session, command)
+    yield from _run_cells(session, command, cells, len(cells.settings) - finished)
+
+
+def plan_search(session: StudySession, command: Search) -> Generator[EngineEvent | None, None, tuple[Cells, int]]:
+    """Choose the cells and say so; returns them and how many of them are finished.
+
+    Raises:
+        UsageError: the space cannot be read or holds no setting.
+    """
     space, is_default = choose_space(session, command)
     opened = session.opened
     cells = space.cells(opened.identity.global_batch_size, opened.baseline, opened.identity.environment.device_kind)
@@ -39,7 +50,7 @@ def search(session: StudySession, command: Search) -> Task:
     yield SearchPlanned(
         space.text(), is_default, len(cells.settings), len(finished), cells.dropped, cells.collapsed, cells.reference
     )
-    yield from _run_cells(session, command, cells, len(cells.settings) - len(finished))
+    return cells, len(finished)
 
 
 def _run_cells(session: StudySession, command: Search, cells: Cells, to_run: int) -> Task:
@@ -63,13 +74,13 @@ def _run_cells(session: StudySession, command: Search, cells: Cells, to_run: int
     yield SearchFinished(because)
 
 
-def confirm_best(session: StudySession, cells: Cells) -> Task:
-    """Launch the best again until the best is one that was launched `CONFIRMED_LAUNCHES` times.
+def confirm_best(session: StudySession, cells: Cells, launches: int = CONFIRMED_LAUNCHES) -> Task:
+    """Launch the best again until the best is one with so many launches of full length, those outside of rounds.
 
     The fastest of many settings with a launch each was lucky more often than not, and a machine drifts meanwhile.
     """
     while (best := session.board().best) is not None:
-        missing = CONFIRMED_LAUNCHES - len(best.trial.launches)
+        missing = launches - sum(launch.round is None for launch in best.trial.launches)
         if missing <= 0 or best.trial.settings not in cells.settings:
             return
         yield Confirming(best.trial.id, missing)

@@ -38,7 +38,17 @@ from gputune_tui.engine.events import (
 from gputune_tui.engine.exporting import export_from
 from gputune_tui.engine.faults import internal_error
 from gputune_tui.engine.outbox import Outbox
-from gputune_tui.engine.requests import MAX_REQUEST_BYTES, Cancel, Do, Export, Open, Request, Shutdown, decode_request
+from gputune_tui.engine.requests import (
+    MAX_REQUEST_BYTES,
+    Cancel,
+    Do,
+    Export,
+    Open,
+    Request,
+    Share,
+    Shutdown,
+    decode_request,
+)
 from gputune_tui.engine.running import Task
 from gputune_tui.engine.study_session import StudySession
 from gputune_tui.engine.study_trials import study_trials
@@ -149,6 +159,9 @@ class Server:
             self._cancel()
         elif isinstance(request, Export):
             self._export(request)
+        elif isinstance(request, Share):
+            if self._engine.is_open:
+                self._engine.session.place.share = True
         elif len(self._waiting) >= MAX_WAITING:
             error = f"{MAX_WAITING} commands wait already; try again when some of them are done"
             self.say(TaskEnded(title_of(request), error, ExitCode.USAGE))

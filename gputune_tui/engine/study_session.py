@@ -8,9 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Failure, FailureReason, Launch, MemoryPeaks, Trial, TrialState
 from gputune_tui.engine.device_lock import DeviceLock
+from gputune_tui.engine.device_place import DevicePlace
 from gputune_tui.engine.events import EngineEvent, Problem, StudyOpened, TrialFinished, TrialStarted
 from gputune_tui.engine.opening import Opened
 from gputune_tui.engine.running import run_to_end
@@ -21,6 +23,19 @@ from gputune_tui.store.records import GenerationOpened, OverheadMeasured, Record
 from gputune_tui.store.writing import StudyWriter
 from gputune_tui.trial.launcher import Launcher
 from gputune_tui.trial.supervisor import TrialRun
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a launch is to be made, where it is not a trial's usual one."""
+
+    plan: MeasurePlan | None = None
+    """How long it measures; None is the study's own plan."""
+    round: str | None = None
+    """As `Launch.round`."""
+
+
+USUAL = Order()
 
 
 @dataclass
@@ -53,8 +68,12 @@ class StudySession:
         self._announced = False
         self.fixed_overhead_bytes = known.fixed_overhead_bytes if known else None
         self._durations_s: list[float] = []
-        gpu = opened.device.gpu
-        self.lock = DeviceLock(gpu.uuid if gpu and gpu.uuid else "cpu")
+        self.place = DevicePlace(opened.device, opened.config.share)
+
+    @property
+    def lock(self) -> DeviceLock:
+        """Held while a trial runs, unless the device is shared with another instance that holds it."""
+        return self.place.lock
 
     @property
     def trials(self) -> list[Trial]:
@@ -85,7 +104,8 @@ class StudySession:
 
     def finished(self, settings: TrainSettings) -> Trial | None:
         """The trial that makes running these settings again needless."""
-        return finished_trial(self.trials, settings, self.opened.budget.device_bytes)
+        budget = self.opened.budget
+        return finished_trial(self.trials, settings, budget.device_bytes, budget.host_bytes)
 
     def begin(self, settings: TrainSettings) -> TrialDraft:
         """Claim an id and write down that the trial begins.
@@ -97,8 +117,11 @@ class StudySession:
         trial_id, directory = self._writer.claim_trial_id(self._next_id)
         self._next_id = trial_id + 1
         draft = TrialDraft(trial_id, directory, settings)
-        budget = self.opened.budget.device_bytes
-        self._append(TrialBegan(self.generation, trial_id, settings, budget, draft.started_at))
+        budget = self.opened.budget
+        began = TrialBegan(
+            self.generation, trial_id, settings, budget.device_bytes, draft.started_at, budget.host_bytes
+        )
+        self._append(began)
         return draft
 
     def _announce(self) -> None:
@@ -129,6 +152,7 @@ class StudySession:
             budget_bytes=self.opened.budget.device_bytes,
             started_at=draft.started_at,
             elapsed_s=time.monotonic() - draft.began,
+            host_budget_bytes=self.opened.budget.host_bytes,
         )
         self._trials[trial.id] = trial
         self._durations_s.append(time.monotonic() - draft.began)
@@ -143,7 +167,7 @@ class StudySession:
             self._append(OverheadMeasured(self.generation, measured))
 
     def run(
-        self, settings: TrainSettings, number: int, total: int | None, launches: int = 1
+        self, settings: TrainSettings, number: int, total: int | None, launches: int = 1, order: Order = USUAL
     ) -> Generator[EngineEvent | None, None, Trial]:
         """Run one trial to its end, of one or more launches, and store it. Closing it stores it as interrupted."""
         draft = self.begin(settings)
@@ -155,12 +179,12 @@ class StudySession:
         try:
             for index in range(launches):
                 directory = draft.directory if index == 0 else draft.directory / f"launch{index + 1}"
-                run = yield from self._launch(settings, directory, draft.id)
+                run = yield from self._launch(settings, directory, draft.id, order.plan)
                 failure = run.failure
                 if failure is not None:
                     partial = run.seen.memory
                     break
-                done.append(run.seen.launch())
+                done.append(replace(run.launch(), round=order.round))
             ended = True
             trial = self.end(draft, done if failure is None else (), failure, partial)
         finally:
@@ -169,46 +193,63 @@ class StudySession:
         yield TrialFinished(trial, number, total, self.remaining_s(number, total))
         return trial
 
-    def run_again(self, trial: Trial, launches: int) -> Generator[EngineEvent | None, None, Trial | None]:
-        """Add launches to a COMPLETE trial and store it anew. Closing it leaves the trial as it was.
+    def run_again(
+        self,
+        trial: Trial,
+        launches: int,
+        keep: bool = True,
+        number: int = 1,
+        total: int | None = 1,
+        order: Order = USUAL,
+    ) -> Generator[EngineEvent | None, None, Trial | None]:
+        """Add launches to a COMPLETE trial and store it anew with each. Closing it keeps the whole ones.
+
+        Args:
+            trial: as it is stored.
+            launches: how many.
+            keep: without it they take the place of those that are there, of which there may not be more.
+            number: 1-based place among the trials of this command.
+            total: of these.
 
         Returns:
             The trial; None where a launch failed, which is said.
         """
         self._announce()
-        yield TrialStarted(trial.id, trial.settings, 1, 1)
-        began, added = time.monotonic(), list[Launch]()
+        yield TrialStarted(trial.id, trial.settings, number, total)
+        began, before = time.monotonic(), trial.launches if keep else ()
+        again, added = trial, list[Launch]()
         for index in range(len(trial.launches), len(trial.launches) + launches):
             directory = self._writer.directory_of(trial.id) / f"launch{index + 1}"
-            run = yield from self._launch(trial.settings, directory, trial.id)
+            run = yield from self._launch(trial.settings, directory, trial.id, order.plan)
             if run.failure is not None:
                 yield Problem(f"trial {trial.id}, launched again, ended: {run.failure.message}; its figures stay")
                 return None
-            added.append(run.seen.launch())
-        elapsed_s = (trial.elapsed_s or 0.0) + time.monotonic() - began
-        again = replace(trial, launches=(*trial.launches, *added), elapsed_s=elapsed_s)
-        self._trials[trial.id] = again
-        self._append(TrialEnded(self.generation, again))
-        yield TrialFinished(again, 1, 1, None)
+            added.append(replace(run.launch(), round=order.round))
+            if keep or len(added) == launches:
+                elapsed_s = (trial.elapsed_s or 0.0) + time.monotonic() - began
+                again = replace(trial, launches=(*before, *added), elapsed_s=elapsed_s)
+                self._trials[trial.id] = again
+                self._append(TrialEnded(self.generation, again))
+        yield TrialFinished(again, number, total, None)
         return again
 
     def _launch(
-        self, settings: TrainSettings, directory: Path, trial_id: int
+        self, settings: TrainSettings, directory: Path, trial_id: int, plan: MeasurePlan | None = None
     ) -> Generator[EngineEvent | None, None, TrialRun]:
         """One launch to its end, with the device to itself."""
         yield from self.take_device()
         try:
-            job = self.opened.job(settings, self.fixed_overhead_bytes)
-            run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, trial_id)
+            job = self.opened.job(settings, self.fixed_overhead_bytes, plan=plan)
+            watch = self.place.watch()
+            run = yield from run_to_end(self.launcher, job, directory, self.opened.limits, trial_id, watch)
         finally:
-            self.lock.release()
+            self.place.release()
         self.take_overhead(run)
         return run
 
     def take_device(self) -> Generator[EngineEvent | None, None, None]:
-        """Wait until no other instance measures on the device; with `--share` not at all."""
-        if not self.opened.config.share:
-            yield from self.lock.wait()
+        """Wait until nobody else measures on the device; with `--share` not at all."""
+        yield from self.place.take()
 
     def remaining_s(self, number: int, total: int | None) -> float | None:
         """Estimated time for the trials of this command that are left."""
@@ -223,7 +264,8 @@ class StudySession:
                 self._writer.flush()
 
     def close(self) -> None:
-        """Close the journal."""
+        """Close the journal, and stop looking at the device."""
+        self.place.close()
         self._writer.close()
 
     def _append(self, record: Record) -> None:

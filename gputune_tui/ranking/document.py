@@ -13,6 +13,7 @@ from gputune_tui.domain.study import MemoryBudget, StudyIdentity
 from gputune_tui.domain.trial import MemoryPeaks
 from gputune_tui.ranking.leaderboard import Leaderboard, Row
 from gputune_tui.ranking.statistics import Ratio, StepTime, Verdict
+from gputune_tui.ranking.surroundings import launch_entry
 
 SCHEMA = 1
 
@@ -96,6 +97,7 @@ def trial_entry(row: Row) -> Document:
             "rank": row.rank,
             "tied_with_best": row.tied_with_best,
             "flags": list(row.flags),
+            "conditions": [launch_entry(launch) for launch in trial.launches],
         }
     )
 

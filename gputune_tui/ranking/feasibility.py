@@ -17,7 +17,8 @@ def is_feasible(trial: Trial, budget: MemoryBudget) -> bool | None:
     """True where the trial is known to fit, False where it is known not to; None where its peak is not known.
 
     The peaks of a trial that did not end well are lower bounds: they can rule it out, never in. A trial that failed
-    under a smaller cap than this budget says nothing about what it would need here, unless its lower bound does.
+    under a smaller cap than this budget says nothing about what it would need here, unless its lower bound does. A
+    host's budget that nobody asked for rules out what is known to pass it, and nothing else.
     """
     memory = trial.memory or MemoryPeaks()
     held = [(memory.device_peak_bytes, budget.device_bytes)]
@@ -27,11 +28,26 @@ def is_feasible(trial: Trial, budget: MemoryBudget) -> bool | None:
         return False
     if trial.state is not TrialState.COMPLETE:
         return False if _ran_out(trial, budget) else None
-    return None if any(peak is None for peak, _ in held) else True
+    asked_for = held[:1] if budget.host_is_default else held
+    return None if any(peak is None for peak, _ in asked_for) else True
+
+
+def passed_host_budget(trial: Trial) -> bool:
+    """True for a trial that failed since its processes took more than the host's budget it ran under."""
+    if trial.failure is None or trial.failure.reason is not FailureReason.OVER_BUDGET:
+        return False
+    peak = trial.memory.host_peak_bytes if trial.memory else None
+    return peak is not None and trial.host_budget_bytes is not None and peak > trial.host_budget_bytes
+
+
+def is_over_host(trial: Trial, budget: MemoryBudget) -> bool:
+    """True where the trial is known to take more of the host's memory than this budget allows."""
+    peak = trial.memory.host_peak_bytes if trial.memory else None
+    return peak is not None and budget.host_bytes is not None and peak > budget.host_bytes
 
 
 def _ran_out(trial: Trial, budget: MemoryBudget) -> bool:
-    if trial.failure is None or trial.failure.reason not in _OUT_OF_DEVICE_MEMORY:
+    if trial.failure is None or trial.failure.reason not in _OUT_OF_DEVICE_MEMORY or passed_host_budget(trial):
         return False
     return trial.budget_bytes is None or trial.budget_bytes >= budget.device_bytes
 

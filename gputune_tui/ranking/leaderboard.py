@@ -9,18 +9,21 @@ from dataclasses import dataclass, replace
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.domain.trial import Launch, MemoryPeaks, StepBreakdown, Trial, TrialState
+from gputune_tui.ranking.data_notes import data_notes
 from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
+from gputune_tui.ranking.memory_notes import memory_notes
+from gputune_tui.ranking.rounds import ratio_between, shared_rounds
 from gputune_tui.ranking.statistics import (
     LaunchSpread,
+    Ratio,
     StepTime,
     Throughput,
-    disturbed_blocks,
     launch_spread,
-    separated,
     step_time,
     throughput,
 )
+from gputune_tui.ranking.taints import Taint, taints
 
 _STATE_ORDER = (TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
 
@@ -46,6 +49,8 @@ class Row:
     flags: tuple[str, ...]
     ratio_to_reference: float | None
     """Throughput over that of the reference setting."""
+    worth_measuring_again: bool = False
+    """Something disturbed it that may be over by now."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def _row(
 ) -> Row:
     complete = trial.state is TrialState.COMPLETE
     measured = throughput(trial.launches, confidence, spread)
-    guard = _guard_verdict(trial, baseline)
+    guard, found = _guard_verdict(trial, baseline), taints(trial)
     disqualified = None if not complete or guard in _GUARD_PASSES else guard
     if complete and disqualified is None and measured is None:
         disqualified = "no timed block can be used: too few samples"
@@ -106,8 +111,9 @@ def _row(
         guard=guard,
         rank=None,
         tied_with_best=False,
-        flags=_flags(trial),
+        flags=(*_flags(trial, found), *memory_notes(trial, budget), *data_notes(trial.launches)),
         ratio_to_reference=measured.value / base.value if measured and base else None,
+        worth_measuring_again=complete and any(taint.passing for taint in found),
     )
 
 
@@ -143,11 +149,9 @@ def _median_breakdown(launches: tuple[Launch, ...]) -> StepBreakdown | None:
     return told[(len(told) - 1) // 2][1] if told else None
 
 
-def _flags(trial: Trial) -> tuple[str, ...]:
+def _flags(trial: Trial, found: tuple[Taint, ...]) -> tuple[str, ...]:
     flags = list(dict.fromkeys(note for launch in trial.launches for note in launch.notes))
-    disturbed, used = disturbed_blocks(trial.launches)
-    if disturbed:
-        flags.append(f"other processes used the CPU in {disturbed} of {used} blocks: run it again when it is quiet")
+    flags += [taint.text for taint in found]
     skipped = sum(launch.guard.skipped_steps for launch in trial.launches if launch.guard is not None)
     if skipped:
         flags.append(f"{skipped} {'step' if skipped == 1 else 'steps'} skipped by the gradient scaler")
@@ -165,24 +169,70 @@ def _with_ranks(rows: list[Row], spread: LaunchSpread) -> list[Row]:
     ]
     if not eligible:
         return rows
-    fastest = min(eligible, key=lambda row: (-_speed(row), *_thrift(row)))
     others = max(1, len(eligible) - 1)
+    fastest = _fastest(eligible, others, spread)
     tied = [row for row in eligible if row is fastest or not _separated(row, fastest, others, spread)]
     tied_ids = {row.trial.id for row in tied}
     rest = [row for row in eligible if row.trial.id not in tied_ids]
     classes = _memory_classes(tied)
-    tied.sort(key=lambda row: (classes[row.trial.id], row.trial.settings.num_workers, -_speed(row), row.trial.id))
+    tied.sort(key=lambda row: (classes[row.trial.id], row.trial.settings.num_workers, -_pace(row), row.trial.id))
     rest.sort(key=lambda row: (-_speed(row), *_thrift(row)))
     ranks = {row.trial.id: number for number, row in enumerate(tied + rest, start=1)}
     return [
-        replace(row, rank=ranks.get(row.trial.id), tied_with_best=row.trial.id in tied_ids) for row in rows
-    ]  # fmt: skip
+        replace(
+            row,
+            rank=ranks.get(row.trial.id),
+            tied_with_best=row.trial.id in tied_ids,
+            flags=row.flags + (_drift_flags(row, fastest) if row in rest else ()),
+        )
+        for row in rows
+    ]
 
 
-def _separated(row: Row, fastest: Row, comparisons: int, spread: LaunchSpread) -> bool:
-    if row.throughput is None or fastest.throughput is None:
-        return True
-    return separated(row.throughput, fastest.throughput, comparisons, spread)
+def _fastest(eligible: list[Row], others: int, spread: LaunchSpread) -> Row:
+    """The fastest of those that were raced longest; another one where it is separated from that.
+
+    Who left a race early was measured at other times than who stayed, and by luck as often as not a little faster.
+    """
+    most = max(map(_rounds, eligible))
+    raced = [row for row in eligible if _rounds(row) == most]
+    fastest = min(raced, key=lambda row: (-_pace(row), *_thrift(row)))
+    if not most:
+        return fastest
+    for row in sorted(eligible, key=lambda row: (row not in raced, -_pace(row), row.trial.id)):
+        ratio = _ratio(fastest, row, others, spread)
+        # Of those that ran in as many rounds the pairs say it, which leave out what others disturbed.
+        if ratio is not None and (ratio.low > 1 or (row in raced and ratio.value > 1)):
+            fastest = row
+    return fastest
+
+
+def _rounds(row: Row) -> int:
+    return len({launch.round for launch in row.trial.launches if launch.round is not None})
+
+
+def _pace(row: Row) -> float:
+    """Throughput over its rounds, where it has any: launches that ran beside those of others."""
+    measured = throughput([launch for launch in row.trial.launches if launch.round is not None])
+    return measured.value if measured else _speed(row)
+
+
+def _ratio(fastest: Row, row: Row, others: int, spread: LaunchSpread) -> Ratio | None:
+    """The row over the fastest, from the rounds that both were in if there are any; all `others` share the error."""
+    confidence = fastest.throughput.confidence if fastest.throughput else 0.95
+    return ratio_between(fastest.trial.launches, row.trial.launches, 1 - (1 - confidence) / others, spread)
+
+
+def _separated(row: Row, fastest: Row, others: int, spread: LaunchSpread) -> bool:
+    ratio = _ratio(fastest, row, others, spread)
+    return ratio is None or ratio.low > 1 or ratio.high < 1
+
+
+def _drift_flags(row: Row, fastest: Row) -> tuple[str, ...]:
+    """Why a row with more samples/s than the fastest is behind it."""
+    if _speed(row) <= _speed(fastest) or not shared_rounds(fastest.trial.launches, row.trial.launches):
+        return ()
+    return (f"slower than trial {fastest.trial.id} side by side: the machine was faster when this one was measured",)
 
 
 def _speed(row: Row) -> float:

@@ -9,6 +9,18 @@ from statistics import fmean, median
 from typing import Literal
 
 from gputune_tui.domain.trial import Block, Launch
+from gputune_tui.ranking.estimates import (
+    counting_blocks,
+    counts,
+    hodges_lehmann,
+    log_rate,
+    log_rates,
+    percentile,
+    robust_variance,
+    variance_of_launch,
+    variance_of_median,
+    was_disturbed,
+)
 from gputune_tui.ranking.student import t_quantile
 
 Verdict = Literal["faster", "slower", "tied", "undecided"]
@@ -18,9 +30,6 @@ LAUNCH_PRIOR_SD = 0.035
 sqrt(2) times this (shared/research trial_engine.md section 4)."""
 LAUNCH_PRIOR_DF = 4
 """How many launches' worth of evidence that prior stands for: a few launches of one's own outweigh it."""
-BLOCK_CORRELATION_FACTOR = 4
-"""Variance of a launch's median over that of as many independent blocks: a machine's drift correlates each block with
-the next by 0.5 to 0.7 (trial_engine.md section 4), and (1 + 0.6) / (1 - 0.6) is 4."""
 PAIR_PRIOR_SD = 0.03
 """Standard deviation of what the log ratios of two launches of a setting differ by beside the noise of their cycles."""
 PAIR_PRIOR_CYCLES = 1.25
@@ -30,12 +39,10 @@ ALTERNATING_PRIOR_BLOCKS = 1.5
 """The same for launches one after the other: so many times the variance of their single blocks."""
 PAIR_PRIOR_DF = 4
 """How many pairs' worth of evidence that is; chosen with tests/benchmarks/calibration.py."""
-NORMAL_SD_PER_MAD = 1.4826
-"""Standard deviation over median absolute deviation of normal noise."""
 HODGES_LEHMANN_GAIN = 2 / 3
 """Variance of the Hodges-Lehmann estimate over that of the median: (pi / 3) / (pi / 2) for normal noise."""
-_MAX_LOG_RATE, _MAX_LOG = 300.0, 700.0
-"""Absurd block times must not overflow: a float ends at exp(709), and an interval needs room around its value."""
+_MAX_LOG = 700.0
+"""A float ends at exp(709)."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +107,8 @@ class Ratio:
     confidence: float
 
 
-LEAST_QUIET_BLOCKS = 3
-"""With fewer undisturbed blocks of a launch all of them count, and the row says so."""
+LEAST_QUIET_PAIRS = 3
+"""With fewer undisturbed pairs of launches all of them count: the interval is then as wide as they scatter."""
 
 
 def launch_spread(settings: Iterable[Sequence[Launch]]) -> LaunchSpread:
@@ -113,8 +120,8 @@ def launch_spread(settings: Iterable[Sequence[Launch]]) -> LaunchSpread:
     square, df = LAUNCH_PRIOR_DF * LAUNCH_PRIOR_SD**2, float(LAUNCH_PRIOR_DF)
     every: list[float] = []
     for launches in settings:
-        logs = [list(map(_log_rate, blocks)) for launch in launches if (blocks := _valid(launch.blocks))]
-        within = [_variance_of_launch(values) for values in logs]
+        logs = [list(map(log_rate, blocks)) for launch in launches if (blocks := counting_blocks(launch.blocks))]
+        within = [variance_of_launch(values) for values in logs]
         every += within
         if len(logs) > 1:
             centres = [median(values) for values in logs]
@@ -133,11 +140,11 @@ def throughput(
     prior (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, article 3), so that even
     one launch has an interval, as wide as launches usually differ, or do in this study where `spread` tells.
     """
-    used = [blocks for launch in launches if (blocks := _valid(launch.blocks))]
+    used = [blocks for launch in launches if (blocks := counting_blocks(launch.blocks))]
     if not used:
         return None
-    logs = [[_log_rate(block) for block in blocks] for blocks in used]
-    within = [_variance_of_launch(values) for values in logs]
+    logs = [[log_rate(block) for block in blocks] for blocks in used]
+    within = [variance_of_launch(values) for values in logs]
     prior_sd = math.sqrt(spread.sd**2 + max(spread.within, fmean(within)))
     centre, error, df = _moderated([median(values) for values in logs], within, prior_sd, spread.df)
     low, value, high = _interval(centre, error, df, confidence)
@@ -150,7 +157,7 @@ def step_time(launches: Sequence[Launch]) -> StepTime | None:
     times = sorted(t for launch in launches for t in launch.step_times_s if math.isfinite(t) and t > 0)
     if not times:
         return None
-    return StepTime(_percentile(times, 0.5), _percentile(times, 0.95))
+    return StepTime(percentile(times, 0.5), percentile(times, 0.95))
 
 
 def compare(pairs: Sequence[PairedLaunch], confidence: float = 0.95) -> Ratio | None:
@@ -164,7 +171,7 @@ def compare(pairs: Sequence[PairedLaunch], confidence: float = 0.95) -> Ratio | 
     if not told:
         return None
     cycles = [ratios for _, ratios in told]
-    within = [_variance_of_median(values) * HODGES_LEHMANN_GAIN for values in cycles]
+    within = [variance_of_median(values) * HODGES_LEHMANN_GAIN for values in cycles]
     expected = [
         PAIR_PRIOR_CYCLES * own if pair.interleaved else ALTERNATING_PRIOR_BLOCKS * _block_variance(pair)
         for (pair, _), own in zip(told, within, strict=True)
@@ -192,20 +199,43 @@ def verdict(ratio: Ratio | None, margin_fraction: float) -> Verdict:
 def separated(a: Throughput, b: Throughput, comparisons: int = 1, spread: LaunchSpread = PRIOR_SPREAD) -> bool:
     """True where the interval of the log difference of two independently launched settings leaves out zero.
 
-    Welch's interval: the variances add, the degrees of freedom follow Satterthwaite, rounded down.
+    `comparisons` share the error (Bonferroni).
+    """
+    ratio = unpaired_ratio(a, b, 1 - (1 - a.confidence) / comparisons, spread)
+    return ratio.low > 1 or ratio.high < 1
 
-    Args:
-        a: a setting's throughput.
-        b: that of another setting, of equal confidence.
-        comparisons: that share the error (Bonferroni).
-        spread: with which both were computed.
+
+def unpaired_ratio(a: Throughput, b: Throughput, confidence: float, spread: LaunchSpread = PRIOR_SPREAD) -> Ratio:
+    """B over A for settings that were launched independently; `spread` is that with which both were computed.
+
+    Welch's interval: the variances add, the degrees of freedom follow Satterthwaite, rounded down.
     """
     parts = [(_standard_error(t, spread) ** 2, _throughput_df(t, spread)) for t in (a, b)]
     total = sum(square for square, _ in parts)
     df = total**2 / sum(square**2 / df for square, df in parts)
-    confidence = 1 - (1 - a.confidence) / comparisons
-    width = t_quantile(confidence, max(1, math.floor(df))) * math.sqrt(total)
-    return abs(math.log(a.value) - math.log(b.value)) > width
+    centre = math.log(b.value) - math.log(a.value)
+    low, value, high = _interval(centre, math.sqrt(total), max(1, math.floor(df)), confidence)
+    return Ratio(value, low, high, confidence)
+
+
+def paired_ratio(pairs: Sequence[tuple[Launch, Launch]], confidence: float) -> Ratio | None:
+    """B over A from pairs (A's launch, B's launch) that ran one right after the other; None where no pair counts.
+
+    A pair's log ratio is the difference of the launches' log medians; the interval is that of a moderated paired t,
+    whose prior is that of two independent launch offsets. Pairs that other processes disturbed are left out where
+    enough others are left.
+    """
+    quiet = [pair for pair in pairs if not any(map(was_disturbed, pair))]
+    counting = quiet if len(quiet) >= LEAST_QUIET_PAIRS else pairs
+    used = [(a, b) for first, second in counting if (a := log_rates(first)) and (b := log_rates(second))]
+    if not used:
+        return None
+    within = [variance_of_median(a) + variance_of_median(b) for a, b in used]
+    # One pair alone shows nothing of how pairs spread: its own block noise comes on top of the prior.
+    prior_sd = math.sqrt(2 * LAUNCH_PRIOR_SD**2 + (within[0] if len(used) == 1 else 0.0))
+    centre, error, df = _moderated([median(b) - median(a) for a, b in used], within, prior_sd, LAUNCH_PRIOR_DF)
+    low, value, high = _interval(centre, error, df, confidence)
+    return Ratio(value, low, high, confidence)
 
 
 def _throughput_df(value: Throughput, spread: LaunchSpread) -> float:
@@ -239,62 +269,10 @@ def _interval(centre: float, error: float, df: float, confidence: float) -> tupl
     return low, value, high
 
 
-def hodges_lehmann(values: Sequence[float]) -> float:
-    """Median of the means of all pairs of values, each with itself included (J. L. Hodges and E. L. Lehmann, Annals of
-    Mathematical Statistics 34, 1963): of normal noise almost as sharp as the mean, and three values in ten may be
-    anything.
-
-    Raises:
-        statistics.StatisticsError: there is no value.
-    """
-    return median((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
-
-
-def _variance_of_launch(log_rates: Sequence[float]) -> float:
-    """Of the median of a launch's blocks, which drift."""
-    return BLOCK_CORRELATION_FACTOR * _variance_of_median(log_rates)
-
-
-def _variance_of_median(values: Sequence[float]) -> float:
-    """Variance of the median of `values`: pi/2 times that of the mean (the asymptotic figure for normal noise).
-
-    A median that some disturbed blocks cannot move shall not have an interval that they stretch without bound.
-    """
-    return math.pi / 2 * _robust_variance(values) / len(values) if len(values) > 1 else 0.0
-
-
 def _block_variance(pair: PairedLaunch) -> float:
     """How much single blocks scatter, both launches together."""
-    launches = [[_log_rate(block) for block in _valid(blocks)] for blocks in (pair.a, pair.b)]
-    return sum(_robust_variance(values) for values in launches if values)
-
-
-def _robust_variance(values: Sequence[float]) -> float:
-    """From the median absolute deviation, which a few disturbed blocks cannot stretch without bound."""
-    centre = median(values)
-    return (NORMAL_SD_PER_MAD * median(abs(value - centre) for value in values)) ** 2
-
-
-def _counts(block: Block) -> bool:
-    return block.samples > 0 and math.isfinite(block.elapsed_s) and block.elapsed_s > 0
-
-
-def _valid(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks of one launch that count: without those that other processes disturbed, where enough are left."""
-    counting = [block for block in blocks if _counts(block)]
-    quiet = [block for block in counting if not block.is_disturbed]
-    return quiet if len(quiet) >= LEAST_QUIET_BLOCKS else counting
-
-
-def disturbed_blocks(launches: Sequence[Launch]) -> tuple[int, int]:
-    """Blocks used though they were disturbed, and all that were used."""
-    used = [block for launch in launches for block in _valid(launch.blocks)]
-    return sum(block.is_disturbed for block in used), len(used)
-
-
-def _log_rate(block: Block) -> float:
-    log = math.log(block.samples) - math.log(block.elapsed_s)
-    return max(-_MAX_LOG_RATE, min(_MAX_LOG_RATE, log))
+    launches = [[log_rate(block) for block in counting_blocks(blocks)] for blocks in (pair.a, pair.b)]
+    return sum(robust_variance(values) for values in launches if values)
 
 
 def cycle_log_ratios(pair: PairedLaunch) -> list[float]:
@@ -302,14 +280,6 @@ def cycle_log_ratios(pair: PairedLaunch) -> list[float]:
     length = min(len(pair.a), len(pair.b))
     whole = [(pair.a[i : i + 2], pair.b[i : i + 2]) for i in range(0, length - 1, 2)]
     cycles = whole or [(pair.a[:1], pair.b[:1])]
-    counting = [(a, b) for a, b in cycles if a and b and all(map(_counts, a + b))]
+    counting = [(a, b) for a, b in cycles if a and b and all(map(counts, a + b))]
     quiet = [(a, b) for a, b in counting if not any(block.is_disturbed for block in (*a, *b))]
-    return [fmean(map(_log_rate, b)) - fmean(map(_log_rate, a)) for a, b in quiet or counting]
-
-
-def _percentile(ordered: Sequence[float], fraction: float) -> float:
-    """Percentile of sorted values with linear interpolation between neighbours."""
-    place = fraction * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return [fmean(map(log_rate, b)) - fmean(map(log_rate, a)) for a, b in quiet or counting]

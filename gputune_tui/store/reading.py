@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import StudyIdentity
 from gputune_tui.domain.trial import Failure, FailureReason, Trial, TrialState
 from gputune_tui.errors import StudyError
+from gputune_tui.ranking.feasibility import passed_host_budget
 from gputune_tui.store.journal import journals, read_journal, sections
 from gputune_tui.store.records import (
     GenerationOpened,
@@ -80,6 +82,7 @@ def same_identity(a: StudyIdentity, b: StudyIdentity) -> bool:
         a.workload == b.workload
         and a.content_hash == b.content_hash
         and a.global_batch_size == b.global_batch_size
+        and a.cold == b.cold
         and comparable(a.environment) == comparable(b.environment)
     )
 
@@ -98,6 +101,8 @@ def identity_changes(old: StudyIdentity, new: StudyIdentity) -> list[str]:
         changes.append("the workload's source")
     if old.global_batch_size != new.global_batch_size:
         changes.append(f"the global batch ({old.global_batch_size} -> {new.global_batch_size})")
+    if old.cold != new.cold:
+        changes.append(f"the page cache ({'dropped' if old.cold else 'kept'} -> {'dropped' if new.cold else 'kept'})")
     before, after = comparable(old.environment), comparable(new.environment)
     for name in Environment.__dataclass_fields__:
         if getattr(before, name) != getattr(after, name):
@@ -246,28 +251,34 @@ def _unfinished(record: TrialBegan, writer_alive: bool) -> Trial:
         failure=failure,
         budget_bytes=record.budget_bytes,
         started_at=record.time,
+        host_budget_bytes=record.host_budget_bytes,
     )
 
 
-def finished_trial(trials: Iterable[Trial], settings: TrainSettings, budget_bytes: int) -> Trial | None:
+def finished_trial(
+    trials: Iterable[Trial], settings: TrainSettings, budget_bytes: int, host_budget_bytes: int | None = None
+) -> Trial | None:
     """The trial that makes running `settings` again needless: the resume rule.
 
     COMPLETE counts under any budget, the last one first. FAIL counts unless the trial was ended from outside, or ran
-    out of memory under a smaller budget than the present one.
+    out of memory under a smaller budget than the present one: the device's or the host's, whichever it passed.
     """
     found: Trial | None = None
     for trial in trials:
         if trial.settings != settings or not trial.state.is_finished:
             continue
-        is_failure = trial.failure is not None and not _worth_another_run(trial, budget_bytes)
+        is_failure = trial.failure is not None and not _worth_another_run(trial, budget_bytes, host_budget_bytes)
         if trial.state is TrialState.COMPLETE or (found is None and is_failure):
             found = trial
     return found
 
 
-def _worth_another_run(trial: Trial, budget_bytes: int) -> bool:
+def _worth_another_run(trial: Trial, budget_bytes: int, host_budget_bytes: int | None) -> bool:
     assert trial.failure is not None
     if trial.failure.reason.says_nothing_of_the_settings:
         return True
     had_less = trial.budget_bytes is not None and trial.budget_bytes < budget_bytes  # None is unlimited
+    if passed_host_budget(trial):
+        now = math.inf if host_budget_bytes is None else host_budget_bytes
+        return trial.host_budget_bytes is not None and trial.host_budget_bytes < now
     return trial.failure.reason in BUDGET_REASONS and had_less

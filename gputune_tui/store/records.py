@@ -61,6 +61,7 @@ class TrialBegan:
     settings: TrainSettings
     budget_bytes: int | None
     time: float
+    host_budget_bytes: int | None = None
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,10 @@ class Collector:
         """While a timed block runs, only the cheapest readings are taken."""
         self._order(replace(self._settings, quiet=quiet))
 
+    def list_processes(self) -> None:
+        """From now on who is on the GPUs is read at every tick, in quiet too."""
+        self._order(replace(self._settings, list_processes=True))
+
     def expand(self, gpus: Sequence[int], all_of_them: bool = False) -> None:
         """The GPUs, by index, of which everything is to be read."""
         if (tuple(gpus), all_of_them) != (self._settings.expanded, self._settings.expand_all):

@@ -60,15 +60,15 @@ class _Slot:
 
     def __init__(self, device: GpuDevice, index: int, clock: Callable[[], float]) -> None:
         self._device = device
-        self._regular = self._expanded = False
+        self._regular = self._expanded = self._listed = False
         self.lane = Lane(self._work, f"gpu-{index}", clock)
         self.snapshot = no_values(index, "stale")
         self.processes: tuple[GpuProcess, ...] = ()
 
-    def ask(self, regular: bool, expanded: bool) -> bool:
+    def ask(self, regular: bool, expanded: bool, listed: bool) -> bool:
         if self.lane.waiting_s() > 0:
             return False
-        self._regular, self._expanded = regular, expanded
+        self._regular, self._expanded, self._listed = regular, expanded, listed
         return self.lane.ask()
 
     def gather(self) -> None:
@@ -84,8 +84,8 @@ class _Slot:
         self.processes = self.processes if processes is None else processes
 
     def _work(self) -> tuple[DeviceSnapshot, tuple[GpuProcess, ...] | None]:
-        regular = self._regular
-        return self._device.read(regular, self._expanded), self._device.processes() if regular else None
+        listed = self._listed
+        return self._device.read(self._regular, self._expanded), self._device.processes() if listed else None
 
 
 class GpuWatch:
@@ -99,17 +99,19 @@ class GpuWatch:
         self._facts: DriverFacts | None = None
         self._slots: list[_Slot] = []
 
-    def read(self, regular: bool, expanded: Collection[int] = ()) -> GpuReading:
+    def read(self, regular: bool, expanded: Collection[int] = (), listed: bool | None = None) -> GpuReading:
         """The GPUs now, within about `ANSWER_S`.
 
         Args:
-            regular: with the processes and the other numbers of every second tick; else these are as they were.
+            regular: with the numbers of every second tick; else these are as they were.
             expanded: the GPUs that somebody looks at closely.
+            listed: with the processes, else these are as they were; None is with the other numbers.
         """
+        listed = regular if listed is None else listed
         now = self._clock()
         if not self._slots and not self._open(now):
             return self._unopened()
-        asked = [slot for index, slot in enumerate(self._slots) if slot.ask(regular, index in expanded)]
+        asked = [slot for index, slot in enumerate(self._slots) if slot.ask(regular, index in expanded, listed)]
         for slot in asked:
             slot.lane.wait(now + ANSWER_S - self._clock())
         for slot in self._slots:

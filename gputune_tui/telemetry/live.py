@@ -43,9 +43,11 @@ class LiveNode:
         now = self._clock()
         regular = not order.quiet and (self._regulars < FIRST_REGULARS or now - self._regular_s >= REGULAR_PERIOD_S)
         expanded = MORE_GPUS_THAN_ANY if order.expand_all else order.expanded
-        gpu = self._watch.read(regular, expanded) if order.gpus else GpuReading()
-        if regular:
+        listed = regular or order.list_processes
+        gpu = self._watch.read(regular, expanded, listed) if order.gpus else GpuReading()
+        if listed:
             self._rows = self._processes.read(gpu.processes)
+        if regular:
             self._regular_s = now
             self._regulars += bool(gpu.devices or gpu.problem or not order.gpus)
         host, memory = self._host.read_with_memory()

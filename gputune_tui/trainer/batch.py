@@ -21,6 +21,40 @@ def tensors_in(batch: Any) -> Iterator[Tensor]:
             yield from tensors_in(member)
 
 
+MOST_SHAPES = 10_000
+"""Kinds of batches that are remembered; of more it is not counted how many were new."""
+
+
+class ShapesSeen:
+    """Counts the kinds of batches, by the shapes of their tensors, that were not met before."""
+
+    def __init__(self) -> None:
+        self._noted: list[Any] = []
+        self._seen: set[Any] = set()
+
+    def note(self, batch: Any) -> None:
+        """Keep the shapes; about a microsecond a tensor, since this happens in timed steps."""
+        self._noted.append(_shapes(batch))
+
+    def settle(self) -> int | None:
+        """How many of the kinds noted since the last call are new; None once there are too many to remember."""
+        noted, self._noted = self._noted, []
+        if len(self._seen) > MOST_SHAPES:
+            return None
+        before = len(self._seen)
+        self._seen.update(noted)
+        return len(self._seen) - before
+
+
+def _shapes(batch: Any) -> Any:
+    """The shapes of its tensors, nested as they are."""
+    if isinstance(batch, Tensor):
+        return batch.shape
+    if isinstance(batch, dict):
+        return tuple(map(_shapes, batch.values()))
+    return tuple(map(_shapes, batch if isinstance(batch, list | tuple) else _members(batch) or ()))
+
+
 def tensor_bytes(batch: Any) -> int:
     """Bytes of all tensors in a batch."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(batch))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import pickle
 import re
+import resource
 import signal
 import traceback
 
@@ -29,19 +30,36 @@ _FAULTS: tuple[tuple[type[Exception], FailureReason], ...] = (
     (NonFinite, FailureReason.NON_FINITE),
     (DeviceUnavailable, FailureReason.INVALID),
 )
-_HOST_ALLOCATION = ("DefaultCPUAllocator", "can't allocate memory", "alloc_cpu.cpp")
+_HOST_ALLOCATION = (
+    "DefaultCPUAllocator",
+    "can't allocate memory",
+    "alloc_cpu.cpp",
+    "std::bad_alloc",
+    "Cannot allocate memory (12)",
+)
+_MEMORY_IN_WORKER = re.compile(r"Caught (\w*MemoryError|OSError) in DataLoader worker")
+_NO_MEMORY = f"[Errno {errno.ENOMEM}]"
 _DEVICE_ALLOCATION = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 _SHARED_MEMORY = ("unable to allocate shared memory", "unable to open shared memory", "insufficient shared memory")
+_SHM_FILE_GONE = "No such file or directory"
+_SHM_GONE_WORDS = (
+    "a shared memory file of the loader workers was removed from /dev/shm while it was in use; on a login node this is "
+    "what a logout does (RemoveIPC=yes in logind.conf)"
+)
 _SHM_WORDS = (
     "shared memory (/dev/shm) is too small for the loader workers; fewer workers or a smaller prefetch, "
     "or a larger --shm-size for the container"
 )
 _OPEN_FILES = ("Too many open files", "received 0 items of ancdata")
+_NO_MORE_THREADS = "can't start new thread"
+_UNSAFE_UNDER_AUTOCAST = "unsafe to autocast"
+_LOADERS_TIMEOUT = "DataLoader timed out after"
 _LOADER_CHILD_CUDA = "Cannot re-initialize CUDA in forked subprocess"
 _HALF_PARAMETERS = "Attempting to unscale FP16 gradients"
 _GRAD_SCALER = "torch/amp/grad_scaler.py"
 _DISK_FULL = tuple(f"[Errno {number}]" for number in (errno.ENOSPC, errno.EDQUOT))
 _FROM_WORKER = re.compile(r"Caught (\w+) in DataLoader worker")
+_EXIT_CODE = re.compile(r"exited unexpectedly with exit code (\d+)")
 _NOT_PICKLABLE = (
     "not possible with loader workers that are not forked: {}; define the dataset, collate_fn and worker_init_fn at "
     "the top of a module (no lambda, no local function), or use num_workers=0"
@@ -76,21 +94,41 @@ def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_
         found = _worker_died(error, text) if text.startswith("DataLoader worker") else _from_torchs_text(text)
         if found is not None:
             return found
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = f" ({error.filename})" if error.filename else ""
-        return Error(FailureReason.DISK_FULL, f"no space left on the disk the workload writes to{where}")
-    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-        return Error(FailureReason.FILE_LIMIT, _file_limit_words())
+    if isinstance(error, OSError) and (found := _from_system(error)) is not None:
+        return found
     if _was_not_picklable(error):
         return Error(FailureReason.INVALID, _NOT_PICKLABLE.format(describe_exception(error)))
     hint = _COLLATE_HINT if _was_in_default_collate(error) else ""
+    if type(error).__module__ == "bdb":
+        hint = "; a trial has no input for a debugger: take breakpoint() and pdb.set_trace() out"
     return Error(FailureReason.CRASH, describe_exception(error) + hint, in_workload=True)
+
+
+def _from_system(error: OSError) -> Error | None:
+    """What the system refused to the user's code: room on a disk, open files, processes."""
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if str(error.filename).startswith("/dev/shm/"):
+            return Error(FailureReason.SHM, f"shared memory (/dev/shm) is full{where}")
+        return Error(FailureReason.DISK_FULL, f"no space left on the disk the workload writes to{where}")
+    if error.errno == errno.EFBIG:
+        return Error(FailureReason.DISK_FULL, f"a file may not grow any further{where}; see ulimit -f")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return Error(FailureReason.FILE_LIMIT, _file_limit_words())
+    if isinstance(error, BlockingIOError) and _was_starting_a_process(error):
+        return Error(FailureReason.CRASH, _process_limit_words())
+    return None
 
 
 def is_allocation_failure(error: BaseException) -> bool:
     """True for out-of-memory by type, or by torch's own text on torch's own error types."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    if type(error) in (RuntimeError, OSError) and (sent := _MEMORY_IN_WORKER.match(str(error))):
+        # numpy's own MemoryError cannot be rebuilt from a text, so its name is all that arrives.
+        return sent[1] != "OSError" or _NO_MEMORY in str(error)
     text = _own_text(error)
     return text is not None and any(part in text for part in (*_HOST_ALLOCATION, *_DEVICE_ALLOCATION))
 
@@ -145,7 +183,17 @@ def _out_of_memory(error: BaseException, capped: bool, budget: int | None, peak:
 
 def _from_torchs_text(text: str) -> Error | None:
     if any(part in text for part in _SHARED_MEMORY):
-        return Error(FailureReason.SHM, _SHM_WORDS)
+        return Error(FailureReason.SHM, _SHM_GONE_WORDS if _SHM_FILE_GONE in text else _SHM_WORDS)
+    if _NO_MORE_THREADS in text:
+        return Error(FailureReason.CRASH, _process_limit_words())
+    if _UNSAFE_UNDER_AUTOCAST in text:
+        return Error(
+            FailureReason.INVALID,
+            "this loss is not possible under autocast (bf16, fp16), says torch; precision=fp32 works, or a loss that "
+            "takes logits",
+        )
+    if text.startswith(_LOADERS_TIMEOUT):
+        return Error(FailureReason.STALLED, f"stalled waiting for data: {text.splitlines()[0]}, the loader's own limit")
     if any(part in text for part in _OPEN_FILES):
         return Error(FailureReason.FILE_LIMIT, _file_limit_words())
     if _LOADER_CHILD_CUDA in text:
@@ -168,6 +216,9 @@ def _worker_died(error: BaseException, text: str) -> Error:
         )
     if code is None:
         return Error(FailureReason.CRASH, f"a loader worker died: {text.splitlines()[0][:200]}")
+    if code == 0:
+        words = "a loader worker ended by itself (exit code 0), as after sys.exit or KeyboardInterrupt in the dataset"
+        return Error(FailureReason.CRASH, words, in_workload=True)
     how = f"exit code {code}" if code >= 0 else signal.strsignal(-code) or f"signal {-code}"
     return Error(FailureReason.CRASH, f"a loader worker died ({how}); the log may tell more")
 
@@ -179,11 +230,24 @@ def _workers_exit_code(error: BaseException) -> int | None:
             code = getattr(worker, "exitcode", None)
             if isinstance(code, int):
                 return code
-    return None
+    told = _EXIT_CODE.search(str(error))
+    return int(told[1]) if told else None
+
+
+def _was_starting_a_process(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.endswith(("multiprocessing/popen_fork.py", "subprocess.py"))
+
+
+def _process_limit_words() -> str:
+    soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    limit = "unlimited" if soft == resource.RLIM_INFINITY else soft
+    return (
+        f"no further process or thread could be started; use fewer workers (ulimit -u is {limit}, the container's own "
+        "limit may be lower)"
+    )
 
 
 def _file_limit_words() -> str:
-    import resource
-
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return f"too many open files (the limit is {soft}); raise it with ulimit -n, or use fewer workers"

@@ -1,4 +1,4 @@
-"""Who else used this trial's CPUs while a block was timed: other processes, and the host of a virtual machine."""
+"""What else the machine did while a block was timed: other processes, the host of a virtual machine, pressure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
+
+from gputune_tui.domain.trial import Block
+from gputune_tui.trainer.pressure import PressureWatch
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _BUSY = (0, 1, 2, 5, 6)
@@ -103,6 +106,59 @@ def shares(before: CpuReading | None, after: CpuReading | None) -> CpuShares | N
         return None
     others = max(0.0, busy - (after.own_s - before.own_s))
     return CpuShares(min(1.0, others / total), max(0.0, idle / total), max(0.0, steal / total))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Everything that is read before a block."""
+
+    cpu: CpuReading | None
+    pressure_at: float
+    usage: resource.struct_rusage
+
+
+class BlockWatch:
+    """Reads all of it at both ends of a block, outside the timed span; about half a millisecond together."""
+
+    def __init__(self, cpu: CpuWatch | None = None, pressure: PressureWatch | None = None) -> None:
+        self._cpu = cpu or CpuWatch()
+        self._pressure = pressure or PressureWatch()
+        self._begun: CpuReading | None = None
+
+    def begin(self) -> None:
+        """The trial starts here."""
+        self._begun = self._cpu.read()
+        self._pressure.read()
+
+    def since_begin(self) -> CpuShares | None:
+        """What became of the CPUs since `begin`; None without it."""
+        return None if self._begun is None else shares(self._begun, self._cpu.read())
+
+    def read(self) -> Reading:
+        """Just before a block. The own use comes last, so that the reading is no part of it."""
+        return Reading(self._cpu.read(), self._pressure.read(), resource.getrusage(resource.RUSAGE_SELF))
+
+    def block(
+        self, before: Reading, samples: int, steps: int, elapsed_s: float, new_shapes: int | None = None
+    ) -> Block:
+        """The block that has just ended, with what surrounded it."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        use = shares(before.cpu, self._cpu.read())
+        self._pressure.read()
+        pressure, group_pressure = self._pressure.since(before.pressure_at)
+        return Block(
+            samples=samples,
+            steps=steps,
+            elapsed_s=elapsed_s,
+            cpu_s=usage.ru_utime + usage.ru_stime - before.usage.ru_utime - before.usage.ru_stime,
+            involuntary_switches=usage.ru_nivcsw - before.usage.ru_nivcsw,
+            others_cpu_fraction=use.others_fraction if use else None,
+            idle_cpu_fraction=use.idle_fraction if use else None,
+            steal_fraction=use.steal_fraction if use else None,
+            pressure=pressure,
+            group_pressure=group_pressure,
+            new_shapes=new_shapes,
+        )
 
 
 def _columns(line: str) -> list[int]:

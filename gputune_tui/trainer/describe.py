@@ -27,9 +27,17 @@ def describe_exception(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str | None:
-    """file:line and function of the deepest frame in the user's own files; None where none of them took part."""
-    frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(error.__traceback__)]
-    return _deepest(frames)
+    """file:line and function of the deepest frame in the user's own files; None where none of them took part.
+
+    What an exception was raised from is looked at too: of a generator that let out a StopIteration only that tells.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(cause.__traceback__)]
+        if (found := _deepest(frames)) is not None:
+            return found
+        cause = cause.__cause__
+    return None
 
 
 def is_users_file(path: str) -> bool:

@@ -18,11 +18,46 @@ BEAT_S = 2.0
 """A trial that goes on says so this often, so that its parent can tell slow from stalled."""
 
 
+class ParentsPipe:
+    """This process's end of a pipe that its parent gave, though user code may close every descriptor it finds.
+
+    A number that was closed may by now be a file of the user's: each use first looks whether it still is that pipe. If
+    not, the pipe is opened again where the process that started this one (the keeper) still holds it.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._number = fd
+        self._holder = os.getppid()
+        self._identity = fd_identity(fd)
+
+    def fileno(self, flags: int) -> int | None:
+        """Its number, opened again with `flags` where it has to be; None where it is lost."""
+        if self._identity is None or fd_identity(self._fd) == self._identity:
+            return self._fd
+        with contextlib.suppress(OSError):
+            again = os.open(f"/proc/{self._holder}/fd/{self._number}", flags | os.O_CLOEXEC)
+            if fd_identity(again) == self._identity:
+                self._fd = again
+                return again
+            os.close(again)
+        return None
+
+
+def fd_identity(fd: int) -> tuple[int, int] | None:
+    """Device and inode of an open file: whether a descriptor is still what it was. None where it is closed."""
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class EventSink:
     """Writes events to the pipe that the parent gave; what it cannot write is lost, never raised."""
 
     def __init__(self, fd: int | None) -> None:
-        self._fd = fd
+        self._pipe = None if fd is None else ParentsPipe(fd)
         self._phase = "start"
         self._last = time.perf_counter()
 
@@ -41,11 +76,17 @@ class EventSink:
         self._last = time.perf_counter()
         if isinstance(event, Phase):
             self._phase = event.name
-        if self._fd is not None:
+        fd = None if self._pipe is None else self._pipe.fileno(os.O_WRONLY)
+        if fd is not None:
             with contextlib.suppress(OSError):
                 data = encode(event)
                 while data:
-                    data = data[os.write(self._fd, data) :]
+                    data = data[os.write(fd, data) :]
+
+    @property
+    def current_phase(self) -> str:
+        """The phase that was entered last."""
+        return self._phase
 
     def phase(self, name: str, detail: str = "") -> None:
         """The trial enters a phase."""
@@ -61,9 +102,13 @@ class EventSink:
         owner = os.getpid()
 
         def answer(_number: int, frame: types.FrameType | None) -> NoReturn:
-            if os.getpid() == owner:
-                self.send(Stopped(*what_runs(frame, self._phase)))
-            os._exit(128 + signal.SIGTERM)
+            try:
+                if os.getpid() == owner:
+                    # The loader's own handler raises when a worker ends, which the same signal makes it do.
+                    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+                    self.send(Stopped(*what_runs(frame, self._phase)))
+            finally:
+                os._exit(128 + signal.SIGTERM)
 
         signal.signal(signal.SIGTERM, answer)
 
@@ -95,9 +140,14 @@ class Orders:
     def __init__(self) -> None:
         fd = int(os.environ[CONTROL_VARIABLE])
         os.set_inheritable(fd, False)
-        self._file = os.fdopen(fd, "rb", buffering=0)
+        self._pipe = ParentsPipe(fd)
 
     def next(self) -> Order | None:
         """Wait for the next order; None when the parent is gone."""
-        line = self._file.readline()
-        return decode_order(line) if line else None
+        line = b""
+        # Byte by byte, so that nothing of the next order is taken: one comes every half second at most.
+        while (fd := self._pipe.fileno(os.O_RDONLY)) is not None and (byte := os.read(fd, 1)):
+            line += byte
+            if byte == b"\n":
+                return decode_order(line)
+        return None

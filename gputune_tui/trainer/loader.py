@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import multiprocessing
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.trainer.batch import tensor_bytes
 from gputune_tui.trainer.duplicates import DuplicateWatch
+from gputune_tui.trainer.epoch_end import raised_by_the_user
 from gputune_tui.trainer.faults import NoData, SettingsNotApplicable, bytes_words
 from gputune_tui.trainer.memory import lift_data_limit
 from gputune_tui.trainer.workload import AdaptedWorkload, WorkloadFault
@@ -79,11 +81,13 @@ class Batches:
 
     def _next(self) -> tuple[bool, Any]:
         """The next batch of the epoch; (False, None) at its end, after which the next epoch begins."""
-        if self._iterator is None:
-            self._iterator = iter(self.loader)
         try:
+            if self._iterator is None:
+                self._iterator = iter(self.loader)
             batch = next(self._iterator)
-        except StopIteration:
+        except StopIteration as end:
+            if (who := raised_by_the_user(end, self.loader)) is not None:
+                raise WorkloadFault(f"{self._workload.name}: {who}") from end
             self._iterator = None
             self.epoch += 1
             return False, None
@@ -109,7 +113,7 @@ class Batches:
 
     def _other_size(self, size: int, wanted: int) -> None:
         dataset = getattr(self.loader, "dataset", None)
-        length = None if dataset is None else _length(dataset)
+        length = dataset_length(dataset)
         if length is not None and size <= length < wanted:
             raise SettingsNotApplicable(too_large(wanted, length))
         if self._workload.optional("build_loader") is not None:
@@ -132,7 +136,7 @@ class Batches:
     def _no_data_words(self) -> str:
         name = self._workload.name
         dataset = getattr(self.loader, "dataset", None)
-        length = None if dataset is None else _length(dataset)
+        length = dataset_length(dataset)
         size = getattr(self.loader, "batch_size", None)
         if length and size and length < size and getattr(self.loader, "drop_last", False):
             return f"{name}: the loader drops its only batch: {length} samples, batches of {size}, drop_last=True"
@@ -143,12 +147,13 @@ class Batches:
         return f"{name}: the loader gave no batch in a whole epoch"
 
     def close(self) -> None:
-        """Shut the workers down now instead of at garbage collection."""
+        """Shut the workers down now instead of at garbage collection. Raises nothing: they end with the trial."""
         iterator, self._iterator = self._iterator, None
         for holder in (iterator, getattr(self.loader, "_iterator", None)):
             shut_down = getattr(holder, "_shutdown_workers", None)
             if shut_down is not None:
-                shut_down()
+                with contextlib.suppress(Exception):  # a worker that died, or a loader class of the user's own
+                    shut_down()
 
 
 def build_batches(workload: AdaptedWorkload, settings: TrainSettings, device_kind: str, seed: int) -> Batches:
@@ -265,8 +270,8 @@ class WorkerStart:
             self._users(worker_id)
 
 
-def _length(dataset: Any) -> int | None:
-    """Samples of a dataset; None where it does not tell."""
+def dataset_length(dataset: Any) -> int | None:
+    """Samples of a dataset; None where there is none or it does not tell."""
     try:
         return len(dataset)
     except Exception:  # a user's __len__ may raise anything (not only TypeError); unknown is unknown

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -33,8 +35,10 @@ def main() -> NoReturn:
     ) as error:  # whatever ends a trial, SystemExit of user code included, must be told to the parent
         code = 1
         _report(error, job, events)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _clean_up(events)
+    with contextlib.suppress(Exception):  # what user code has put in their place may do anything
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 
@@ -50,6 +54,8 @@ def _run(job: Job, events: EventSink) -> None:
         events.send(inspect_workload(job))
         events.send(Done())
         return
+    # Needed for the report of a trial that may open no further file by then.
+    import gputune_tui.trainer.classify  # noqa: F401
     from gputune_tui.trainer.session import run_trial
 
     run_trial(job, events)
@@ -57,6 +63,13 @@ def _run(job: Job, events: EventSink) -> None:
 
 class _NoTorch(Exception):
     """The chosen interpreter has no torch."""
+
+
+def _clean_up(events: EventSink) -> None:
+    """Only now that everything is reported: user code that hangs or fails in its `close` costs no result."""
+    session = sys.modules.get("gputune_tui.trainer.session")
+    if session is not None:
+        session.close_all(events)
 
 
 def _report(error: BaseException, job: Job, events: EventSink) -> None:
@@ -75,10 +88,14 @@ def _report(error: BaseException, job: Job, events: EventSink) -> None:
     gc.collect()
     from gputune_tui.trainer.classify import classify
     from gputune_tui.trainer.faults import OverBudget
+    from gputune_tui.trainer.worst_case import PHASES
 
     if isinstance(error, OverBudget):
         events.send(Memory(MemoryPeaks(device_peak_bytes=error.needs_bytes), error.needs_bytes))
     elif peaks is not None:
         events.send(Memory(peaks))
-    events.send(classify(error, capped, job.budget_bytes, peaks.device_peak_bytes if peaks else None))
+    told = classify(error, capped, job.budget_bytes, peaks.device_peak_bytes if peaks else None)
+    if (place := PHASES.get(events.current_phase)) is not None:
+        told = replace(told, message=f"{told.message} ({place})")
+    events.send(told)
     traceback.print_exception(type(error), error, error.__traceback__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import resource
 import sys
 from pathlib import Path
@@ -28,6 +27,8 @@ class MemoryWatch(Protocol):
 
     fixed_overhead_bytes: int
     """What the process takes before its model is built; part of `device_peak_bytes`."""
+    resident_mark_bytes: int | None
+    """Resident memory at which the device figure of a CPU trial is its budget; None without one."""
 
     def peaks(self) -> MemoryPeaks:
         """The peaks so far."""
@@ -44,42 +45,24 @@ def _status_bytes(field: str, pid: int | str = "self") -> int | None:
     return None
 
 
-def _children() -> list[int]:
-    found: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            found += [int(pid) for pid in (task / "children").read_text().split()]
-    return found
-
-
-def _private_bytes(pid: int) -> int:
-    """Memory that a process shares with nobody, so that pages forked from the trial are counted once."""
-    with contextlib.suppress(OSError):
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii", errors="replace")
-        return sum(int(kib) for kib in re.findall(r"^Private_\w+:\s+(\d+) kB", text, re.MULTILINE)) * 1024
-    return 0
-
-
 class HostMemory:
-    """Peak of the process tree: the trial's high-water mark plus each child's largest private memory seen.
+    """This process's own high-water mark, which the kernel keeps exactly.
 
-    Children are read when `peak_bytes` is called, outside timed blocks: what a worker takes and returns in between is
-    not seen.
+    What its loader workers hold beside it is added by the supervisor, which looks at the process tree from outside
+    while blocks are timed: a look from in here would take the step's own time.
     """
 
     def __init__(self) -> None:
-        self._of_children: dict[int, int] = {}
-        self._own_bytes = 0
+        self._peak_bytes = 0
 
     def peak_bytes(self) -> int | None:
         """The peak so far; None where /proc does not tell."""
-        for pid in _children():
-            self._of_children[pid] = max(self._of_children.get(pid, 0), _private_bytes(pid))
         own = _status_bytes("VmHWM")
         if own is None:
             return None
-        self._own_bytes = max(self._own_bytes, own)
-        return self._own_bytes + sum(self._of_children.values())
+        # The kernel's counter is approximate and may go back by some pages.
+        self._peak_bytes = max(self._peak_bytes, own)
+        return self._peak_bytes
 
 
 class CpuMemory:
@@ -88,12 +71,13 @@ class CpuMemory:
     def __init__(self, budget_bytes: int | None, fixed_overhead_bytes: int | None, threads: int) -> None:
         self._host = HostMemory()
         self._before_bytes = _status_bytes("VmRSS") or 0
-        self._growth_bytes = 0
         # "5" starts the high-water mark anew (proc(5)); where it is refused the mark of the import stays in it.
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
         self.fixed_overhead_bytes = fixed_overhead_bytes or self._before_bytes
+        self.resident_mark_bytes = None
         if budget_bytes is not None:
+            self.resident_mark_bytes = self._before_bytes + budget_bytes - self.fixed_overhead_bytes
             self._cap(budget_bytes, threads)
 
     def _cap(self, budget_bytes: int, threads: int) -> None:
@@ -112,12 +96,11 @@ class CpuMemory:
             resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
     def peaks(self) -> MemoryPeaks:
-        """Device and host peaks from /proc."""
-        mark = _status_bytes("VmHWM")
-        # The kernel's counter is approximate and may go back by some pages.
-        self._growth_bytes = max(self._growth_bytes, (mark or 0) - self._before_bytes)
-        device = None if mark is None else self.fixed_overhead_bytes + self._growth_bytes
-        return MemoryPeaks(device_peak_bytes=device, host_peak_bytes=self._host.peak_bytes())
+        """Device and own host peak from /proc."""
+        mark = self._host.peak_bytes()
+        growth = max(0, (mark or 0) - self._before_bytes)
+        device = None if mark is None else self.fixed_overhead_bytes + growth
+        return MemoryPeaks(device_peak_bytes=device, host_peak_bytes=mark)
 
     def lift_cap(self) -> None:
         """Raise the soft data limit to the hard one."""
@@ -132,6 +115,8 @@ def lift_data_limit() -> None:
 
 class CudaMemory:
     """A CUDA trial: the allocator's peaks plus the context; the cap is the allocator's own fraction."""
+
+    resident_mark_bytes: int | None = None
 
     def __init__(self, device: torch.device, budget_bytes: int | None, free_before_bytes: int | None) -> None:
         self._device = device

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.protocol import BlockDone, Warmup
-from gputune_tui.domain.trial import Block, StepBreakdown
-from gputune_tui.trainer.contention import CpuWatch, shares
+from gputune_tui.domain.trial import StepBreakdown
+from gputune_tui.trainer.batch import ShapesSeen
+from gputune_tui.trainer.contention import BlockWatch
+from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.device import Device
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.guard import Guard
@@ -48,7 +50,8 @@ class Meter:
         guard: Guard,
         prefetched_windows: int,
         on_steps: Callable[[], None],
-        cpu_watch: CpuWatch | None = None,
+        watch: BlockWatch | None = None,
+        data: DataWatch | None = None,
     ) -> None:
         self._step = step
         self._windows = windows
@@ -59,11 +62,14 @@ class Meter:
         self._prefetched_windows = prefetched_windows
         self._on_steps = on_steps
         """Called outside timing whenever steps are done: reports memory."""
-        self._cpu_watch = cpu_watch or CpuWatch()
+        self._watch = watch or BlockWatch()
+        self._data = data
+        self._shapes = ShapesSeen()
         self._steps_per_block = 1
         self._timed_s = 0.0
         self._blocks = 0
         self._disturbed = 0
+        self._fastest_samples_per_s = 0.0
 
     def warm_up(self) -> None:
         """Run steps until their times have settled and everything prefetched before is used up."""
@@ -85,7 +91,17 @@ class Meter:
                 break
         step_s = statistics.median(times[-3:])
         self._steps_per_block = max(1, math.ceil(plan.block_s / max(step_s, 1e-9)))
-        self._events.send(Warmup(len(times), time.perf_counter() - started, settled))
+        self._shapes.settle()
+        use = self._watch.since_begin()
+        self._events.send(
+            Warmup(
+                len(times),
+                time.perf_counter() - started,
+                settled,
+                others_cpu_fraction=use.others_fraction if use else None,
+                idle_cpu_fraction=use.idle_fraction if use else None,
+            )
+        )
 
     def settle(self) -> None:
         """Use up what the loader has prepared while a paced trial waited for its turn.
@@ -98,21 +114,29 @@ class Meter:
         for _ in range(steps):
             self._guard.take([self._run()])
         self._device.synchronize()
+        self._shapes.settle()
 
     def run_plan(self) -> None:
         """All timed blocks of the plan, and some more for those that were disturbed; fewer when the time is up."""
         plan = self._plan
         while self._blocks < plan.blocks + min(self._disturbed, plan.extra_blocks):
-            if self._blocks >= plan.min_blocks and self._timed_s > plan.max_timed_s:
+            if self._blocks >= plan.min_blocks and (self._timed_s > plan.max_timed_s or self._is_clearly_slow()):
                 break
             self.block(planned=plan.blocks)
+
+    def _is_clearly_slow(self) -> bool:
+        limit = self._plan.enough_below_samples_per_s
+        return limit is not None and self._fastest_samples_per_s < limit
 
     def block(self, planned: int = 0) -> None:
         """Time one block and report it."""
         results: list[StepResult] = []
+        if self._data is not None:
+            if self._data.drop_page_cache():
+                self.settle()
+            self._data.begin()
         self._device.synchronize()
-        cpu = self._cpu_watch.read()
-        usage = resource.getrusage(resource.RUSAGE_SELF)
+        before = self._watch.read()
         begin = time.perf_counter()
         marks = [self._device.mark()]
         for _ in range(self._steps_per_block):
@@ -120,22 +144,20 @@ class Meter:
             marks.append(self._device.mark())
         self._device.synchronize()
         elapsed_s = time.perf_counter() - begin
-        after = resource.getrusage(resource.RUSAGE_SELF)
-        use = shares(cpu, self._cpu_watch.read())
-        self._blocks += 1
-        self._timed_s += elapsed_s
-        block = Block(
+        block = self._watch.block(
+            before,
             samples=sum(result.samples for result in results),
             steps=sum(not result.skipped for result in results),
             elapsed_s=elapsed_s,
-            cpu_s=after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime,
-            involuntary_switches=after.ru_nivcsw - usage.ru_nivcsw,
-            others_cpu_fraction=use.others_fraction if use else None,
-            idle_cpu_fraction=use.idle_fraction if use else None,
-            steal_fraction=use.steal_fraction if use else None,
+            new_shapes=self._shapes.settle(),
         )
+        self._blocks += 1
+        self._timed_s += elapsed_s
         self._disturbed += block.is_disturbed
+        self._fastest_samples_per_s = max(self._fastest_samples_per_s, block.samples_per_s)
         times = tuple(self._device.seconds_between(start, end) for start, end in itertools.pairwise(marks))
+        if self._data is not None:
+            self._data.end(block.samples)
         self._guard.take(results)
         self._on_steps()
         self._events.send(BlockDone(block, times, planned))
@@ -174,12 +196,20 @@ class Meter:
             total_s=max(total_s / steps, sum(means.values())),
         )
 
+    def run_under(self, context: AbstractContextManager[Any]) -> None:
+        """Run one step within a context, untimed; none where the plan wants no instrumented steps."""
+        if self._plan.breakdown_steps > 0:
+            with context:
+                result = self._run()
+            self._guard.take([result])
+
     def _run(self, mark: Callable[[str], None] | None = None, observe: bool = False) -> StepResult:
         return self._step.run(self._watched(next(self._windows)), mark, observe)
 
     def _watched(self, window: Iterator[Any]) -> Iterator[Any]:
         """The window's batches; a slow step still says now and then that it goes on."""
         for batch in window:
+            self._shapes.note(batch)
             yield batch
             self._events.beat()
 

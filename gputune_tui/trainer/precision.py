@@ -26,6 +26,19 @@ def prepare_precision(precision: str, device_kind: str) -> None:
         torch.backends.cudnn.allow_tf32 = tf32
 
 
+def precision_note(precision: str, device_kind: str) -> str | None:
+    """The remark that a precision is emulated on this device, so that its speed says little; None where it is not.
+
+    torch itself answers that bf16 is supported from compute capability 5.3 on, but the cards compute in it from 8.0.
+    """
+    if precision == "bf16" and device_kind == "cuda":
+        major, minor = torch.cuda.get_device_capability()
+        return f"bf16 is emulated: this card has compute capability {major}.{minor}, below 8.0" if major < 8 else None
+    if precision == "fp16" and device_kind == "cpu":
+        return "fp16 on a CPU is mostly emulated and slow; it says nothing of a GPU"
+    return None
+
+
 def autocast(precision: str, device_kind: str) -> AbstractContextManager[object]:
     """The context of the forward pass and the loss."""
     if precision not in AUTOCAST_TYPES:

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import platform
-import resource
 import statistics
 import sys
 import time
@@ -19,9 +18,11 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from gputune_tui.domain.job import JOB_VARIABLE, Job
 from gputune_tui.domain.plain import from_plain
-from gputune_tui.domain.protocol import BlockDone, Done, Error, Hello, Memory, Warmup
-from gputune_tui.domain.trial import Block, FailureReason, MemoryPeaks
+from gputune_tui.domain.protocol import BlockDone, DataRead, Done, Error, Hello, Memory, Warmup
+from gputune_tui.domain.trial import FailureReason, MemoryPeaks
 from gputune_tui.trainer.classify import classify
+from gputune_tui.trainer.contention import BlockWatch, Reading
+from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.faults import OverBudget
 from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch, lift_data_limit, process_is_capped
@@ -55,16 +56,19 @@ class ScriptMeter:
         self._block_times: list[float] = []
         self._last: float | None = None
         self._block_began = 0.0
-        self._usage: Any = None
+        self._watch = BlockWatch()
+        self._before: Reading | None = None
         self._steps_per_block = 0
         self._blocks = 0
         self._timed_s = 0.0
         self._started = time.perf_counter()
         self._finished = False
+        self._data = DataWatch(job)
         self._optimizer_id: int | None = None
 
     def arm(self) -> None:
         """Start watching: torch is imported, no model exists yet."""
+        self._watch.begin()
         register_optimizer_step_post_hook(self._after_step)
         self._chained_hook = sys.excepthook
         sys.excepthook = self._report_exception
@@ -136,32 +140,32 @@ class ScriptMeter:
         if settled or over:
             step_s = max(statistics.median(self._times[-3:]), 1e-9)
             self._steps_per_block = max(1, math.ceil(plan.block_s / step_s))
-            self._events.send(Warmup(len(self._times) + 1, now - self._started, settled))
+            use = self._watch.since_begin()
+            others, idle = (use.others_fraction, use.idle_fraction) if use else (None, None)
+            self._events.send(Warmup(len(self._times) + 1, now - self._started, settled, others, idle))
             self._events.phase("measure")
             self._start_block()
 
     def _start_block(self) -> None:
         self._block_times = []
-        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._data.drop_page_cache()
+        self._data.begin()
+        self._before = self._watch.read()
         self._last = self._block_began = time.perf_counter()
 
     def _end_block(self, now: float) -> None:
-        after, before = resource.getrusage(resource.RUSAGE_SELF), self._usage
+        assert self._before is not None
         steps, elapsed_s = len(self._block_times), now - self._block_began
-        block = Block(
-            samples=steps * self._samples_per_step,
-            steps=steps,
-            elapsed_s=elapsed_s,
-            cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-            involuntary_switches=after.ru_nivcsw - before.ru_nivcsw,
-        )
+        block = self._watch.block(self._before, steps * self._samples_per_step, steps, elapsed_s)
         self._blocks += 1
         self._timed_s += elapsed_s
+        self._data.end(block.samples)
         self._report_memory()
         self._events.send(BlockDone(block, tuple(self._block_times), self._plan.blocks))
         time_is_up = self._blocks >= self._plan.min_blocks and self._timed_s > self._plan.max_timed_s
         if self._blocks >= self._plan.blocks or time_is_up:
             self._finished = True
+            self._events.send(DataRead(self._data.record(None)))
             self._events.send(Done(None))
             sys.exit(0)
         self._start_block()
@@ -171,4 +175,4 @@ class ScriptMeter:
             peaks = self._memory.peaks()
             if peaks != self._peaks:
                 self._peaks = peaks
-                self._events.send(Memory(peaks, self._memory.fixed_overhead_bytes))
+                self._events.send(Memory(peaks, self._memory.fixed_overhead_bytes, self._memory.resident_mark_bytes))

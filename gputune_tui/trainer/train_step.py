@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +18,11 @@ from gputune_tui.trainer.workload import LossResult
 Mark = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class StepResult:
-    """What one window did."""
+_NO_BATCH = "the loader gave no batch for an optimizer step"
+
+
+class StepResult(NamedTuple):
+    """What one window did. A named tuple, like `LossResult`: a frozen dataclass takes microseconds more to make."""
 
     samples: int
     """Counted over its micro-batches, not planned."""
@@ -75,7 +76,11 @@ class TrainStep:
         check_parameters(settings.precision, self._parameters)
         self._scaler = grad_scaler(settings.precision, device.type)
         self._left_out: bool | Tensor = False
-        optimizer.register_step_post_hook(self._note_update)
+        if self._scaler is not None:
+            optimizer.register_step_post_hook(self._note_update)
+        self._autocast = autocast(settings.precision, device.type)
+        self._is_plain = settings.accumulation_steps == 1 and self._scaler is None
+        self._keeps_tensors = device.type == "cpu" and not settings.channels_last
 
     def run(self, window: Iterable[Any], mark: Mark | None = None, observe: bool = False) -> StepResult:
         """Run one window.
@@ -88,6 +93,8 @@ class TrainStep:
         Raises:
             NoData: the window is empty, or the workload counts no item in all of it.
         """
+        if self._is_plain and mark is None and not observe:
+            return self._run_plain(window)
         self._optimizer.zero_grad(set_to_none=True)
         total = WindowTotal(self._settings.accumulation_steps)
         samples = 0
@@ -97,9 +104,9 @@ class TrainStep:
             samples += self._workload.batch_size_of(batch)
             self._micro_batch(batch, total, mark)
         if total.micro_batches == 0:
-            raise NoData("the loader gave no batch for an optimizer step")
-        factor, gradients = total.correction(), self._gradients()
-        if factor is not None and gradients:
+            raise NoData(_NO_BATCH)
+        factor = total.correction()
+        if factor is not None and (gradients := self._gradients()):
             with torch.no_grad():
                 torch._foreach_mul_(gradients, factor)
         if observe and self._scaler is not None:
@@ -110,12 +117,41 @@ class TrainStep:
             mark("optimizer")
         return StepResult(samples, total.micro_batches, left_out, total.mean_loss(), norm)
 
+    def _run_plain(self, window: Iterable[Any]) -> StepResult:
+        """As `run` does one micro-batch without a scaler, in few words: a step of 1 ms must not feel the measuring."""
+        self._optimizer.zero_grad(set_to_none=True)
+        for batch in window:
+            samples = self._workload.batch_size_of(batch)
+            moved = self._moved(batch)
+            with self._autocast:
+                loss = self._workload.loss(self._model, moved).loss
+            loss.backward()
+            self._optimizer.step()
+            return StepResult(samples, 1, False, loss.detach())
+        raise NoData(_NO_BATCH)
+
+    def _moved(self, batch: Any) -> Any:
+        if self._keeps_tensors and (type(batch) is Tensor or (type(batch) in (list, tuple) and _are_tensors(batch))):
+            return batch
+        return move_batch(batch, self._device, self._settings.pin_memory, self._settings.channels_last)
+
+    def rehearse(self, batch: Any) -> None:
+        """Forward and backward of one host batch where memory is tightest in a window; nothing is updated.
+
+        That is beside the gradients of an earlier micro-batch where the window accumulates. The update itself needs
+        the same memory after any batch, and every step that follows makes one.
+        """
+        self._optimizer.zero_grad(set_to_none=True)
+        total = WindowTotal(self._settings.accumulation_steps)
+        for _ in range(min(2, self._settings.accumulation_steps)):
+            self._micro_batch(batch, total, None)
+        self._optimizer.zero_grad(set_to_none=True)
+
     def _micro_batch(self, batch: Any, total: WindowTotal, mark: Mark | None) -> None:
-        settings = self._settings
-        batch = move_batch(batch, self._device, settings.pin_memory, settings.channels_last)
+        batch = self._moved(batch)
         if mark:
             mark("copy")
-        with autocast(settings.precision, self._device.type):
+        with self._autocast:
             result = self._workload.loss(self._model, batch)
         if mark:
             mark("forward")
@@ -146,6 +182,10 @@ class TrainStep:
 
     def _gradients(self) -> list[Tensor]:
         return [p.grad for p in self._parameters if p.grad is not None]
+
+
+def _are_tensors(members: Iterable[Any]) -> bool:
+    return all(type(member) is Tensor for member in members)
 
 
 class WindowTotal:

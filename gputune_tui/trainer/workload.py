@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +29,7 @@ REQUIRED = ("build_model", "loss")
 DATA_SOURCES = ("build_dataset", "build_loader")
 
 
-@dataclass(frozen=True)
-class LossResult:
+class LossResult(NamedTuple):
     """What a workload's `loss` gave."""
 
     loss: Tensor
@@ -89,17 +87,19 @@ class AdaptedWorkload:
         Raises:
             WorkloadFault: what it returned is none of the accepted forms.
         """
-        return self._read_loss(self.user.loss(model, batch))
+        value = self.user.loss(model, batch)
+        loss, items = (value, None) if isinstance(value, Tensor) else _loss_and_items(value)
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise self._no_loss(value, loss)
+        # A reshape would be one more step of the backward pass.
+        return LossResult(loss.reshape(()) if loss.dim() else loss, items if _is_count(items) else None)
 
-    def _read_loss(self, value: Any) -> LossResult:
-        loss, items = _loss_and_items(value)
+    def _no_loss(self, value: Any, loss: Any) -> WorkloadFault:
         if not isinstance(loss, Tensor):
-            raise self.fault("loss", f"returned {_words(value)}; it may return {LOSS_FORMS}")
+            return self.fault("loss", f"returned {_words(value)}; it may return {LOSS_FORMS}")
         if loss.numel() != 1:
-            raise self.fault("loss", f"returned a loss of shape {tuple(loss.shape)}; return its mean, {LOSS_FORMS}")
-        if not loss.requires_grad:
-            raise self.fault("loss", "returned a loss that depends on no trainable parameter (requires_grad is false)")
-        return LossResult(loss.reshape(()), items if _is_count(items) else None)
+            return self.fault("loss", f"returned a loss of shape {tuple(loss.shape)}; return its mean, {LOSS_FORMS}")
+        return self.fault("loss", "returned a loss that depends on no trainable parameter (requires_grad is false)")
 
     def batch_size_of(self, batch: Any) -> int:
         """Samples in a batch: the workload's own answer, else the first dimension of its first tensor.
@@ -214,6 +214,8 @@ def _option_words(error: ValueError, name: str) -> str:
 
 def _loss_and_items(value: Any) -> tuple[Any, Any]:
     """The two parts of whatever `loss` returned; the second is None unless it is given as a count."""
+    if type(value) is tuple:  # first, since the attributes below cost most where they are not there
+        return _first_two(value)
     if hasattr(value, "_asdict") and hasattr(value, "loss"):
         value = value._asdict()
     if isinstance(value, Mapping):
@@ -222,9 +224,11 @@ def _loss_and_items(value: Any) -> tuple[Any, Any]:
         # Lists and mappings have methods named count and items.
         given = (getattr(value, key, None) for key in ITEM_KEYS)
         return value.loss, next((items for items in given if _is_count(items)), None)
-    if isinstance(value, tuple | list):
-        return (value[0] if value else None), (value[1] if len(value) == 2 else None)
-    return value, None
+    return _first_two(value) if isinstance(value, tuple | list) else (value, None)
+
+
+def _first_two(value: Sequence[Any]) -> tuple[Any, Any]:
+    return (value[0] if value else None), (value[1] if len(value) == 2 else None)
 
 
 def _words(value: Any) -> str:

@@ -29,6 +29,8 @@ READ_BYTES = 1 << 16
 KILL_PATIENCE_S = 10.0
 """How long to wait for killed processes to vanish; only a task in an uninterruptible call takes longer."""
 SWEEP_LIMIT = 4096
+OOM_SCORE_ADJ = 500
+"""Of 1000: where memory runs out the kernel ends a trial before the tuner, a shell or a neighbour of that size."""
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -113,9 +115,18 @@ def become_trial(keeper_pid: int, output_fd: int) -> None:
         os.dup2(source, target)
     os.close(null)
     signal.set_wakeup_fd(-1)
+    offer_to_the_kernel()
     for number in (*ENDING_SIGNALS, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+
+
+def offer_to_the_kernel() -> None:
+    """Be ended before others where memory runs out; a higher offer that the user made stays."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/self/oom_score_adj", "r+") as file:
+        if int(file.read()) < OOM_SCORE_ADJ:
+            file.seek(0)
+            file.write(str(OOM_SCORE_ADJ))
 
 
 def fork_trial(body: Callable[[int], object]) -> tuple[int, int]:
@@ -206,6 +217,7 @@ class Keeper:
             if word == b"stop" and self._kill_at is None:
                 with contextlib.suppress(OSError):
                     os.killpg(self._pid, signal.SIGTERM)
+                    os.killpg(self._pid, signal.SIGCONT)  # one that stopped itself could not answer
                 self._kill_at = time.monotonic() + float(grace or b"0")
         return True
 

@@ -6,43 +6,31 @@ import contextlib
 import json
 import os
 import select
-import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputune_tui.domain.protocol import (
-    MAX_LINE_BYTES,
-    BlockDone,
-    Done,
-    Error,
-    Event,
-    Inspected,
-    Memory,
-    Note,
-    Order,
-    Phase,
-    Stopped,
-    decode,
-    encode_order,
-)
-from gputune_tui.domain.protocol import Guard as GuardEvent
-from gputune_tui.domain.protocol import Warmup as WarmupEvent
-from gputune_tui.domain.trial import Block, Failure, GuardRecord, Launch, MemoryPeaks, TrialState
-from gputune_tui.errors import ProtocolError
+from gputune_tui.domain.protocol import Error, Event, Order, encode_order
+from gputune_tui.domain.trial import Failure, Launch, TrialState
+from gputune_tui.trial.host_memory import TreeMemory
+from gputune_tui.trial.last_words import last_words
 from gputune_tui.trial.launcher import TrialProcess
+from gputune_tui.trial.memory_mark import MemoryMark, OverMark
+from gputune_tui.trial.observations import EventReader, Observations
+from gputune_tui.trial.orphans import kill_orphans
 from gputune_tui.trial.outcome import Ending, StopCause, decide
+from gputune_tui.trial.watch import Watch
 
 READ_BYTES = 1 << 16
 GRACE_S = 3.0
 """Between TERM and KILL (trial_engine.md section 9)."""
+MEMORY_GRACE_S = 0.3
+"""The same for a trial over its memory mark: what it goes on taking may be somebody else's."""
 LEAVE_S = 10.0
 """How long a trial that reported "done" may take to leave by itself."""
 STUCK_S = 20.0
 """A keeper that has not answered this long after its grace is killed itself."""
-ORPHANS_S = 5.0
-"""How long the processes of a lost keeper are looked for."""
 
 
 @dataclass(frozen=True)
@@ -53,86 +41,10 @@ class Limits:
     """No event for this long."""
     total_s: float | None = None
     """Wall time from launch."""
-
-
-class EventReader:
-    """Splits a pipe into lines and lines into events; what is not an event is counted, never obeyed."""
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self.bad_lines = 0
-
-    def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` completes."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE_BYTES:
-            self._rest = b""
-            self.bad_lines += 1
-        events = []
-        for line in lines:
-            try:
-                events.append(decode(line))
-            except ProtocolError:
-                self.bad_lines += 1
-        return events
-
-
-class Observations:
-    """What the events of one launch add up to."""
-
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-        self.step_times_s: list[float] = []
-        self.warmup_steps = 0
-        self.memory = MemoryPeaks()
-        self.fixed_overhead_bytes: int | None = None
-        self.guard: GuardRecord | None = None
-        self.notes: list[str] = []
-        self.phase = "start"
-        self.done: Done | None = None
-        self.error: Error | None = None
-        self.stopped: Stopped | None = None
-        self.inspected: Inspected | None = None
-
-    def take(self, event: Event) -> None:
-        """Add one event."""
-        if isinstance(event, BlockDone):
-            self.blocks.append(event.block)
-            self.step_times_s += event.step_times_s
-        elif isinstance(event, Phase):
-            self.phase = event.name
-        elif isinstance(event, Memory):
-            self.memory = event.peaks
-            self.fixed_overhead_bytes = event.fixed_overhead_bytes or self.fixed_overhead_bytes
-        elif isinstance(event, WarmupEvent):
-            self.warmup_steps = event.steps
-            if not event.settled:
-                self.notes.append("step times had not settled when the warm-up ended")
-        elif isinstance(event, GuardEvent):
-            self.guard = event.record
-        elif isinstance(event, Note):
-            if event.text not in self.notes:
-                self.notes.append(event.text)
-        elif isinstance(event, Done):
-            self.done = event
-        elif isinstance(event, Error):
-            self.error = self.error or event
-        elif isinstance(event, Stopped):
-            self.stopped = event
-        elif isinstance(event, Inspected):
-            self.inspected = event
-
-    def launch(self) -> Launch:
-        """The launch as it is stored."""
-        return Launch(
-            blocks=tuple(self.blocks),
-            step_times_s=tuple(self.step_times_s),
-            warmup_steps=self.warmup_steps,
-            memory=self.memory,
-            breakdown=self.done.breakdown if self.done else None,
-            guard=self.guard,
-            notes=tuple(self.notes),
-        )
+    budget_bytes: int | None = None
+    """Memory of its device; a trial that takes more outside its allocator's cap is ended."""
+    host_bytes: int | None = None
+    """Host memory of the whole process tree."""
 
 
 class TrialRun:
@@ -144,6 +56,7 @@ class TrialRun:
         limits: Limits,
         is_command: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        watch: Watch | None = None,
     ) -> None:
         self.seen = Observations()
         self.seen.notes += process.notes
@@ -156,6 +69,9 @@ class TrialRun:
         self._limits = limits
         self._is_command = is_command
         self._clock = clock
+        self._watch = watch
+        self._mark = MemoryMark(limits.budget_bytes, watch, clock)
+        self._over: OverMark | None = None
         self._events = EventReader()
         self._status_rest = b""
         self._wait_status: int | None = None
@@ -165,7 +81,9 @@ class TrialRun:
         self._stop_cause: StopCause | None = None
         self._stop_at: float | None = None
         self._stop_limit_s: float | None = None
+        self._was_frozen = False
         self._oom_kills_before = oom_kills()
+        self._over_host_budget: TreeMemory | None = None
         self.pid: int | None = None
 
     @property
@@ -185,7 +103,8 @@ class TrialRun:
         """Begin to end the trial; `poll` goes on until its last process is gone."""
         if self._stop_cause is None and not self.finished:
             self._stop_cause, self._stop_limit_s, self._stop_at = cause, limit_s, self._clock()
-            self._process.stop(GRACE_S)
+            self._was_frozen = self.pid is not None and is_frozen(self.pid)
+            self._process.stop(MEMORY_GRACE_S if cause is StopCause.MEMORY else GRACE_S)
 
     def poll(self, timeout_s: float = 0.1) -> list[Event]:
         """Wait up to `timeout_s` for news; hold the limits; return the events that came."""
@@ -200,13 +119,23 @@ class TrialRun:
             # The keeper is the last to hold the pipe: what is in it now is all there will be.
             events += self._read_events()
         for event in events:
-            self.seen.take(event)
+            # What a trial complains of once it was told to stop comes from that, such as workers that are gone.
+            if self._stop_cause is None or not isinstance(event, Error):
+                self.seen.take(event)
         if events:
             self._last_progress = self._clock()
+        if self._watch is not None:
+            self._watch.look(self.seen.phase == "measure")
+        self._hold_mark()
+        self._watch_host_memory()
         self._hold_limits()
         if self._gone or self._keeper_lost:
             self._finish()
         return events
+
+    def launch(self) -> Launch:
+        """The launch as it is stored."""
+        return self.seen.launch(self._watch)
 
     def close(self) -> None:
         """End the trial now, whatever it does, and wait until its processes are gone."""
@@ -243,6 +172,24 @@ class TrialRun:
                 self._gone = True
                 self.left_running = tuple(status["gone"])
 
+    def _hold_mark(self) -> None:
+        """End a trial that holds more memory than its budget."""
+        seen = self.seen
+        if self._stop_at is None and seen.done is None and seen.error is None:
+            self._over = self._mark.look(seen.main_pid or self.pid, seen.resident_mark_bytes)
+        if self._over is not None and self._stop_at is None:
+            seen.take_device_peak(self._over.taken_bytes)
+            self.stop(StopCause.MEMORY)
+
+    def _watch_host_memory(self) -> None:
+        # After the measurement the trial draws whole batches in its main process, which no training does.
+        if self.pid is None or self._gone or self.seen.phase == "noise":
+            return
+        tree, budget = self.seen.host_memory.look(self.pid, self.seen.main_pid or self.pid), self._limits.host_bytes
+        if tree is not None and budget is not None and tree.total_bytes > budget:
+            self._over_host_budget = self._over_host_budget or tree
+            self.stop(StopCause.HOST_BUDGET)
+
     def _hold_limits(self) -> None:
         now = self._clock()
         if self._stop_at is not None:
@@ -272,13 +219,25 @@ class TrialRun:
                 stopped=self.seen.stopped,
                 stop_cause=self._stop_cause,
                 limit_s=self._stop_limit_s,
+                over=self._over,
                 phase=self.seen.phase,
                 host_oom_kills=oom_kills() - self._oom_kills_before,
-                log_tail=last_line(self._process.log),
+                log_tail=last_words(self._process.log),
                 is_command=self._is_command,
+                is_frozen=self._was_frozen,
+                host_bytes=tree.total_bytes if (tree := self._over_host_budget) else None,
+                host_budget_bytes=self._limits.host_bytes,
+                other_processes=tree.others if tree else 0,
             ),
             str(self._process.log),
         )
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether a process was stopped by a signal (SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU)."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    return False
 
 
 def oom_kills() -> int:
@@ -290,65 +249,8 @@ def oom_kills() -> int:
     return 0
 
 
-def kill_orphans(leader: int | None) -> None:
-    """Kill what a lost keeper left: the trial's group, and what fell to this process as its subreaper.
-
-    Again and again until nothing is found: a process falls to the subreaper only when its parent has died.
-    """
-    if leader is None:
-        return
-    deadline = time.monotonic() + ORPHANS_S
-    found = True
-    while found and time.monotonic() < deadline:
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-leader, os.WNOHANG)[0]:
-                pass
-        # Children of the trial that moved into groups of their own are found by the job they carry.
-        orphans = orphans_of_trials()
-        found = bool(orphans)
-        for pid in orphans:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, os.WNOHANG)
-        with contextlib.suppress(OSError):
-            os.killpg(leader, signal.SIGKILL)
-            found = True
-        time.sleep(0.01)
-
-
-def orphans_of_trials() -> Sequence[int]:
-    """Own children that carry a trial's job in their environment and have no keeper above them."""
-    from gputune_tui.domain.job import JOB_VARIABLE
-
-    marker = f"{JOB_VARIABLE}=".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            parent = int((entry / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            environment = (entry / "environ").read_bytes()
-            is_keeper = b"keeper.py" in (entry / "cmdline").read_bytes()
-            if parent == os.getpid() and marker in environment and not is_keeper:
-                found.append(int(entry.name))
-    return found
-
-
 def become_subreaper() -> None:
     """Adopt orphans of keepers that were killed, so that `kill_orphans` finds them."""
     from gputune_tui.trial.keeper import PR_SET_CHILD_SUBREAPER, prctl
 
     prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def last_line(log: Path, limit: int = 200) -> str:
-    """The last non-empty line of a log without control characters, for display."""
-    try:
-        with log.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 4096))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    lines = [line for part in text.split("\n") if (line := part.rstrip("\r").rpartition("\r")[2].strip())]
-    return "".join(c for c in lines[-1] if c.isprintable())[:limit] if lines else ""

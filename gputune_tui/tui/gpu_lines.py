@@ -167,10 +167,10 @@ def _instance_row(entry: Entry, width: int, glyphs: Glyphs) -> Line:
 
 def vitals(device: DeviceSnapshot, kind: str = "", chips: bool = False) -> Line:
     """Temperature, power and clock, and in words what is wrong."""
-    watts = UNKNOWN if device.power_w is None else f"{device.power_w:.0f}"
     limit = "" if device.power_limit_w is None else f"/{device.power_limit_w:.0f}"
-    clock = UNKNOWN if device.sm_clock_mhz is None else f"{device.sm_clock_mhz}"
-    line: tuple[Span, ...] = (_celsius(device, kind), (f"  {watts}{limit} W  {clock} MHz", kind))
+    power = f"power {UNKNOWN}" if device.power_w is None else f"{device.power_w:.0f}{limit} W"
+    clock = f"clock {UNKNOWN}" if device.sm_clock_mhz is None else f"{device.sm_clock_mhz} MHz"
+    line: tuple[Span, ...] = (_celsius(device, kind), (f"  {power}  {clock}", kind))
     return line + _chips(device, chips)
 
 

@@ -68,13 +68,18 @@ def _in_one(host: HostSnapshot, width: int, glyphs: Glyphs) -> Line:
         f"load {three_digits(host.load_1)}",
         f"RAM {part_text(host.memory_used_bytes, total)}",
         f"shm {part_text(host.shm_used_bytes, host.shm_total_bytes)}",
-        f"disk {rate_text(host.disk_read_bytes_per_s)}",
         f"iowait {fixed_percent_text(host.iowait_fraction).strip()}",
+        f"disk {rate_text(host.disk_read_bytes_per_s)}",
     ]
     use = fixed_percent_text(host.cpu_fraction).strip()
     cores = core_strip(host.per_cpu_fractions, max(1, min(32, width // 4)), glyphs)
-    text = "".join(f"  {figure}" for figure in figures).replace("iB", "")
-    return ((cores, "accent"), (f" CPU {use}{text}", ""))
+    text = f" CPU {use}"
+    for figure in figures:
+        # Whole figures only: half a word is worse than none.
+        added = f"  {figure}".replace("iB", "")
+        if len(cores) + len(text) + len(added) <= width:
+            text += added
+    return ((cores, "accent"), (text, ""))
 
 
 def _rates(first: float | None, second: float | None, first_word: str, second_word: str) -> str:

@@ -55,7 +55,7 @@ class PanelLayout:
     @property
     def rows_per_gpu(self) -> int:
         """Lines of one GPU."""
-        return BAR_ROWS + self.graph_rows if self.density >= Density.BARS else 1
+        return _rows_per_gpu(self.density, self.graph_rows)
 
 
 def panel_layout(gpus: int, width: int, height: int, details: int = 0, message_rows: int = 1) -> PanelLayout:
@@ -86,7 +86,7 @@ def _richest(gpus: int, width: int, room: int, is_framed: bool) -> PanelLayout |
     """With nothing but the GPUs' rows filled in."""
     for density in (Density.CARD, Density.BARS, Density.ROW, Density.SHORT):
         most_columns = (width + 1) // (LEAST_COLUMNS[density] + 1)
-        best: PanelLayout | None = None
+        best: tuple[int, int, int] | None = None
         for columns in range(1, min(most_columns, gpus) + 1):
             lines = _ceil(gpus, columns)
             graph_rows = 0
@@ -94,13 +94,15 @@ def _richest(gpus: int, width: int, room: int, is_framed: bool) -> PanelLayout |
                 graph_rows = min(GOOD_GRAPH_ROWS, room // lines - BAR_ROWS)
                 if graph_rows < 1:
                     continue
-            column_width = (width + 1) // columns - 1
-            made = PanelLayout(density, columns, column_width, graph_rows, is_framed, 0, 0, 0, 0)
-            made = replace(made, gpu_rows=lines * made.rows_per_gpu)
-            if made.gpu_rows <= room and (best is None or made.graph_rows > best.graph_rows):
-                best = made
+            gpu_rows = lines * _rows_per_gpu(density, graph_rows)
+            if gpu_rows <= room and (best is None or graph_rows > best[1]):
+                best = columns, graph_rows, gpu_rows
+                if density is not Density.CARD or graph_rows == GOOD_GRAPH_ROWS:
+                    break
         if best is not None:
-            return best
+            columns, graph_rows, gpu_rows = best
+            column_width = (width + 1) // columns - 1
+            return PanelLayout(density, columns, column_width, graph_rows, is_framed, gpu_rows, 0, 0, 0)
     columns = max(1, width // CELL_COLUMNS)
     if not is_framed and _ceil(gpus, columns) <= room:
         return PanelLayout(Density.STRIP, columns, CELL_COLUMNS, 0, False, _ceil(gpus, columns), 0, 0, 0)
@@ -146,6 +148,10 @@ def _without_gpus(width: int, height: int, message_rows: int) -> PanelLayout:
     if left >= ROOMY_HOST_ROWS:
         host = ROOMY_HOST_ROWS + min(MOST_GRAPH_ROWS, max(0, (left - ROOMY_HOST_ROWS) // 3))
     return PanelLayout(Density.STRIP, 1, max(1, width), 0, is_framed, rows, 0, host, max(0, height - rows - host))
+
+
+def _rows_per_gpu(density: Density, graph_rows: int) -> int:
+    return BAR_ROWS + graph_rows if density >= Density.BARS else 1
 
 
 def _ceil(count: int, per_line: int) -> int:

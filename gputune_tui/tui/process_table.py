@@ -142,13 +142,13 @@ def process_line(process: ProcessSnapshot, has_gpus: bool, width: int, glyphs: G
     is_roomy = width >= ROOMY
     mark = glyphs.cursor if process.is_trial else " "
     text = f"{mark} {_place(process):>4} " if has_gpus else f"{mark} "
+    on_gpu = f"{process.kind or '-':<3} " if is_roomy else ""
+    on_gpu += f"{_size(process.gpu_memory_bytes, process):>8} {_percent(process.sm_fraction, process):>4} "
     if process.is_foreign and process.device_index is not None:
-        memory = f"{bytes_text(process.gpu_memory_bytes)} {process.kind}".strip()
-        return ((f"{text}host pid {process.pid}  {memory}  ", "dim"), (FOREIGN, "dim"))
+        pid = f"host pid {process.pid:<7} " if is_roomy else f"{process.pid:>7} "
+        return ((text + pid + on_gpu, "dim"), (FOREIGN, "dim"))
     text += f"{process.pid:>7} " + (f"{fitted(process.user or UNKNOWN, 8)} " if is_roomy else "")
-    if has_gpus:
-        text += f"{process.kind or '-':<3} " if is_roomy else ""
-        text += f"{_size(process.gpu_memory_bytes, process):>8} {_percent(process.sm_fraction, process):>4} "
+    text += on_gpu if has_gpus else ""
     text += f"{_percent(process.cpu_fraction):>5} "
     text += f"{bytes_text(process.resident_bytes):>9} " if is_roomy or not has_gpus else ""
     text += f"{duration_text(process.running_s):>6} " if is_roomy else ""

@@ -248,6 +248,8 @@ PHASES = {
     "import": "importing the workload",
     "build": "building model and data",
     "warm_up": "warming up",
+    "largest_batch": "trying the longest batch",
+    "evaluation": "trying an evaluation step",
     "measure": "measuring",
     "ready": "waiting for its turn",
     "breakdown": "taking the step apart",

@@ -11,11 +11,14 @@ from gputune_tui.domain.trial import Trial, TrialState
 from gputune_tui.engine.events import (
     Compared,
     Confirming,
+    Dropped,
     EngineEvent,
     Exported,
     PairFinished,
     Problem,
     QueueChanged,
+    RaceFinished,
+    RoundFinished,
     SearchFinished,
     SearchPlanned,
     StudyOpened,
@@ -26,6 +29,7 @@ from gputune_tui.engine.events import (
     TrialProgress,
     TrialStarted,
 )
+from gputune_tui.engine.race_text import dropped_text, finished_text, round_text
 from gputune_tui.ranking.leaderboard import Leaderboard, leaderboard
 from gputune_tui.ranking.statistics import Ratio, Verdict
 from gputune_tui.ranking.wording import speed_text, verdict_text
@@ -143,6 +147,12 @@ class TuneState:
             self._compare(event)
         elif isinstance(event, Confirming):
             self.say(f"trial {event.trial_id} is the best so far; it is launched again to confirm it")
+        elif isinstance(event, Dropped):
+            self.say(dropped_text(event))
+        elif isinstance(event, RoundFinished):
+            self.say(round_text(event))
+        elif isinstance(event, RaceFinished):
+            self.say(finished_text(event))
         elif isinstance(event, SearchFinished):
             if event.stopped_because:
                 self.say(f"the search stopped: {event.stopped_because}")

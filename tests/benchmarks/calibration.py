@@ -35,8 +35,8 @@ PLANTED = ((0.10, 60.0, 0.90), (0.05, 180.0, 0.80))
 OTHER_MACHINES = (0.25, 2.0)
 """The error must hold on a steadier and on a noisier machine, too: all deviations so many times as large."""
 READY_S, END_S = 1.5, 0.3
-"""At least these costs are taken, since a machine is seldom as idle as for the fit: 1.2 s from the request of a warm launch
-to its first step, and six steps of warm-up."""
+"""At least these costs are taken, since a machine is seldom as idle as for the fit: 1.2 s from the request of a warm
+launch to its first step, and six steps of warm-up."""
 SETTINGS, SLOWER_BY = 6, 0.10
 FALSE_REAL, RIGHT_REAL = 0.1, 0.7
 """Shares of few real comparisons, whose own intervals are wide."""

@@ -22,9 +22,9 @@ from pathlib import Path
 from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.protocol import Finish, RunBlock
 from gputune_tui.domain.trial import Block
-from gputune_tui.ranking.student import t_quantile
 from gputune_tui.trial.launcher import LocalLauncher
 from gputune_tui.trial.supervisor import Limits, TrialRun, become_subreaper
+from tests.benchmarks.ratios import LEAST_CYCLES, ratio_interval
 from tests.benchmarks.start import lm_tiny
 from tests.pty.terminal import Terminal
 
@@ -35,7 +35,6 @@ BLOCK_S = 0.15
 """Short, for a machine whose speed drifts by several percent within seconds. A tick that fell due while the monitor was
 stopped comes as soon as it is let go, so in its blocks it ticks more often than its interval says, never less."""
 HALF_WIDTH = 0.01
-LEAST_CYCLES = 60
 
 
 def toggle(pids: list[int], runs: bool) -> None:
@@ -76,6 +75,7 @@ def main() -> int:
     job = replace(lm_tiny(), paced=True, plan=plan)
     with tempfile.TemporaryDirectory() as folder, closing(Terminal(("monitor",), Path(folder))) as monitor:
         monitor.wait_for("CPU")
+        monitor.is_drawing = False
         pids = list(monitor.processes())
         run = TrialRun(LocalLauncher().launch(job, Path(folder) / "trial"), Limits())
         try:
@@ -88,16 +88,14 @@ def main() -> int:
             run.order(Finish())
         finally:
             run.close()
-    mean = statistics.fmean(ratios)
-    width = t_quantile(0.95, len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
-    low, high = math.exp(mean - width), math.exp(mean + width)
     if replaced:
         print("FAIL  a process of the monitor was replaced meanwhile, so not all of it was toggled")
         return 1
-    passed = low <= 1 <= high and width < HALF_WIDTH and cycles >= LEAST_CYCLES
+    found = ratio_interval(ratios)
+    passed = found.holds_one and found.half_width_fraction < HALF_WIDTH and found.count >= LEAST_CYCLES
     print(
-        f"throughput with the monitor on over off: {math.exp(mean):.4f} ({low:.4f} to {high:.4f}), "
-        f"half-width {width:.2%}, {cycles} cycles of {len(ORDER)} blocks: {'PASS' if passed else 'FAIL'}"
+        f"throughput with the monitor on over off: {found}, "
+        f"{found.count} cycles of {len(ORDER)} blocks: {'PASS' if passed else 'FAIL'}"
     )
     return not passed
 

@@ -11,7 +11,8 @@ from random import Random
 from statistics import fmean, median, variance
 
 from gputune_tui.domain.trial import Block
-from gputune_tui.ranking.statistics import NORMAL_SD_PER_MAD, PairedLaunch, cycle_log_ratios, hodges_lehmann
+from gputune_tui.ranking.estimates import NORMAL_SD_PER_MAD, hodges_lehmann
+from gputune_tui.ranking.statistics import PairedLaunch, cycle_log_ratios
 from tests.benchmarks.machine import Machine, Noise, PlayedLaunch, Wander
 from tests.benchmarks.measuring import MeasuredPair
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.conftest import HEAD
+from tests.cases.running import HEAD
 from tests.cli.run_cli import document, gputune
 
 GPUTUNE = f"{sys.executable} -m gputune_tui"

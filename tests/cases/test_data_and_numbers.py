@@ -176,6 +176,40 @@ def test_a_loss_that_is_no_number_fails(run_case: RunCase) -> None:
     assert "nan" in result.message
 
 
+def test_an_optimizer_without_effect_is_noticed(run_case: RunCase) -> None:
+    result = run_case(
+        """
+        class Idle(torch.optim.SGD):
+            def step(self, closure=None): pass
+        class Workload(Base):
+            def build_optimizer(self, parameters): return Idle(parameters, lr=0.1)
+        """
+    )
+    assert result.is_complete, result.message
+    assert result.seen.guard is not None
+    reason = compare_guard(result.seen.guard, None, TrainSettings(), None, batchnorm=False)
+    assert reason == "no parameter moved: the optimizer step has no effect"
+
+
+def test_the_optimizers_fast_path_shows_the_memory_that_it_takes(run_case: RunCase) -> None:
+    source = """
+class Workload(Base):
+    def build_model(self): return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(8)])
+    def build_dataset(self): return torch.ones(64, 1024)
+    def build_optimizer(self, parameters): return torch.optim.Adam(parameters)
+"""
+    runs = [run_case(source, optimizer=kind) for kind in ("loop", "foreach")]
+    assert all(run.is_complete for run in runs), runs
+    loop, foreach = (run.seen.memory.device_peak_bytes or 0 for run in runs)
+    assert foreach > loop + (16 << 20), "it makes one more copy of the weights"
+
+
+def test_half_precision_on_a_cpu_says_that_it_is_emulated(run_case: RunCase) -> None:
+    result = run_case("class Workload(Base): pass", precision="fp16")
+    assert result.is_complete, result.message
+    assert any("fp16 on a CPU is mostly emulated" in note for note in result.seen.notes)
+
+
 def test_half_parameters_refuse_fp16_alone(run_case: RunCase) -> None:
     source = """
 class Workload(Base):

@@ -194,3 +194,59 @@ def test_ab_gives_a_verdict(tmp_path: Path) -> None:
     assert result["verdict"] == "slower"
     assert result["ratio"]["high"] < 1
     assert result["pairs"] >= 2
+
+
+FILES = """
+import os, time, torch
+from torch import nn
+from torch.utils.data import Dataset
+
+class Files(Dataset):
+    def __init__(self):
+        self.folder = os.path.join(os.path.dirname(__file__), "data")
+        self.names = sorted(os.listdir(self.folder))
+    def __len__(self): return len(self.names)
+    def __getitem__(self, i):
+        with open(os.path.join(self.folder, self.names[i]), "rb") as file:
+            return torch.tensor(list(file.read(4))).float()
+
+class Workload:
+    def build_model(self): return nn.Linear(4, 1)
+    def build_dataset(self): return Files()
+    def loss(self, model, batch):
+        time.sleep(0.02)
+        return model(batch).pow(2).mean()
+"""
+
+
+def test_a_cold_measurement_is_a_study_of_its_own_and_says_what_it_found(tmp_path: Path) -> None:
+    (tmp_path / "files.py").write_text(FILES)
+    for number in range(64):
+        path = tmp_path / "data" / f"{number:02d}.bin"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes([number]) * 20_000)
+    given = ("--device", "cpu", "--global-batch", "8", "--study", tmp_path / "study", "--share", "--json", "-")
+    warm = gputune("trial", "./files.py", *given, cwd=tmp_path)
+    cold = gputune("trial", "./files.py", *given, "--cold", cwd=tmp_path)
+    assert warm.returncode == cold.returncode == 0, warm.stderr + cold.stderr
+    assert not any("cold" in flag or "page cache" in flag for flag in document(warm)["trials"][0]["flags"])
+    assert "the page cache (kept -> dropped) changed" in cold.stderr
+    assert "host's budget" in cold.stderr
+    [trial] = document(cold)["trials"]
+    said = next(flag for flag in trial["flags"] if "cold" in flag)
+    assert said.startswith(("measured cold: ", "measured partly cold: ", "--cold had no effect"))
+    refused = gputune("trial", "./files.py", *given, "--host-budget", "64MiB", cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "the host's budget" in refused.stderr
+
+
+def test_a_race_drops_the_slow_and_confirms_its_winner(tmp_path: Path) -> None:
+    (tmp_path / "sleeper.py").write_text(SLEEPER.replace("0.05", "0.05 if len(batch[0]) == 8 else 0.3"))
+    given = ("--device", "cpu", "--budget", "1GiB", "--global-batch", "16", "--space", "micro_batch_size=8,16")
+    done = gputune("tune", "./sleeper.py", *given, "--race", "--study", "study", "--json", "out.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "is dropped" in done.stderr
+    assert "race over" in done.stderr
+    first, second = json.loads((tmp_path / "out.json").read_text())["trials"]
+    assert (first["rank"], first["settings"]["micro_batch_size"], first["samples_per_s"]["launches"]) == (1, 8, 3)
+    assert (second["rank"], second["tied_with_best"], second["samples_per_s"]["launches"]) == (2, False, 1)

@@ -24,6 +24,7 @@ from .run_cli import gputune
         (["tune", "lm", "--python", "/no/such/python"], 2, "does not exist"),
         (["tune", "lm", "-D", "size"], 2, "key=value"),
         (["tune", "lm", "--max-time", "soon"], 2, "not a duration"),
+        (["tune", "lm", "--again", "three"], 2, "--again disturbed"),
         (["tune", "lm", "--stall-timeout", "-3"], 2, "not a duration"),
         (["tune", "--", "python", "train.py"], 2, "--samples-per-step"),
         (["tune", "--global-batch", "8", "--device", "cpu", "--", "python", "train.py"], 2, "placeholder"),

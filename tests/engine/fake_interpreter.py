@@ -22,7 +22,10 @@ def hold():
         time.sleep(0.01)
 def block():
     steps = int(options.get("steps", 2))
-    timed = {{"samples": 8 * steps, "steps": steps, "elapsed_s": 0.5}}
+    slowness = float(options.get("slow_%s" % job["settings"]["num_workers"], 1))
+    timed = {{"samples": 8 * steps, "steps": steps, "elapsed_s": 0.5 * slowness}}
+    if os.path.exists(options.get("disturbed", "")):
+        timed.update(others_cpu_fraction=0.5, idle_cpu_fraction=0.0)
     send("block", block=timed, step_times_s=[0.125] * steps, planned=4)
 if job["kind"] == "inspect":
     send("phase", name="import")
@@ -68,7 +71,9 @@ def fake_study(folder: Path, name: str = "study", **options: Any) -> StudyConfig
     """A study whose trials the fake interpreter plays.
 
     Options: `hold=PATH` waits in the middle of a trial while that file is there, `hold_inspect` in the inspection;
-    `steps` per block; `fault`, the message of a workload that cannot be imported; `child`, to leave a child behind.
+    `disturbed=PATH` has others on the CPUs while that file is there; `steps` per block; `slow_N`, how many times as
+    long a block takes with N workers; `fault`, the message of a workload that cannot be imported; `child`, to leave a
+    child behind.
     """
     return StudyConfig(
         workload=WorkloadRef("fake", {key: str(value) for key, value in options.items()}),

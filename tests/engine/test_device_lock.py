@@ -99,6 +99,84 @@ def test_a_child_does_not_inherit_it(device: str) -> None:
         lock.release()
 
 
+OWNER_WITH_CHILD = """
+import subprocess, sys
+from gputune_tui.engine.device_lock import DeviceLock
+lock = DeviceLock(sys.argv[1])
+lock.acquire()
+child = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, close_fds=False)
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_a_killed_owner_leaves_no_lock_to_what_it_started(device: str) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER_WITH_CHILD, device], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    child = int(owner.stdout.readline())
+    try:
+        assert not DeviceLock(device).acquire()
+        owner.kill()
+        owner.wait()
+        os.kill(child, 0)
+        lock = DeviceLock(device)
+        wait_until(lock.acquire, 30, "the child of a dead owner holds its lock")
+        lock.release()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        owner.stdout.close()
+
+
+OTHER_USER = 65534
+"""nobody, who may write to no place of ours."""
+
+
+@pytest.mark.privileged
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+@pytest.mark.parametrize("umask", [0o000, 0o777])
+def test_it_holds_across_users_and_names_them(device: str, umask: int, tmp_path: Path) -> None:
+    def by_other(code: str) -> subprocess.Popen[str]:
+        # The other user cannot read this source tree, so the process becomes that user once all is imported.
+        become = f"import os; os.setgroups([]); os.setgid({OTHER_USER}); os.setuid({OTHER_USER}); os.umask({umask})\n"
+        first, rest = code.split("lock = ", 1)
+        command = [sys.executable, "-c", f"{first}{become}lock = {rest}", device]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+
+    theirs = by_other(OWNER)
+    assert theirs.stdout is not None
+    assert theirs.stdout.readline() == "True\n"
+    ours = DeviceLock(device)
+    assert not ours.acquire(), "root has no privilege here"
+    holder = ours.holder()
+    assert holder is not None
+    assert holder.text() == f"pid {theirs.pid}, user nobody"
+    theirs.kill()
+    theirs.wait()
+    theirs.stdout.close()
+    wait_until(ours.acquire, 30, "the lock of a dead user's process was not free")
+    refused = by_other(OWNER)
+    assert refused.stdout is not None
+    assert refused.stdout.readline() == "False\n"
+    refused.kill()
+    refused.wait()
+    refused.stdout.close()
+    ours.release()
+
+
+def test_no_file_of_that_name_can_be_in_its_way(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (device_lock.PREFIX.strip("\0") + device, f"@{device_lock.PREFIX.strip(chr(0))}{device}", device):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to("/dev/null")
+    before = sorted(tmp_path.rglob("*"))
+    lock = DeviceLock(device)
+    assert lock.acquire()
+    assert not DeviceLock(device).acquire()
+    lock.release()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def opened(folder: Path, share: bool) -> Engine:
     engine = Engine()
     for _ in engine.open(replace(fake_study(folder), share=share)):

@@ -8,20 +8,26 @@ from typing import Any, get_args
 
 import pytest
 
+from gputune_tui.domain.conditions import Neighbour
 from gputune_tui.domain.environment import Environment
 from gputune_tui.domain.plain import from_plain, to_plain
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity, WorkloadRef
 from gputune_tui.domain.trial import Trial, TrialState
-from gputune_tui.engine.commands import Command, Compare, RunSettings, RunTrial, Search, StudyConfig
+from gputune_tui.engine.commands import Command, Compare, MeasureAgain, RunSettings, RunTrial, Search, StudyConfig
 from gputune_tui.engine.events import (
     Compared,
     Confirming,
+    Contender,
+    DeviceInUse,
+    Dropped,
     EngineEvent,
     Exported,
     PairFinished,
     Problem,
     QueueChanged,
+    RaceFinished,
+    RoundFinished,
     SearchFinished,
     SearchPlanned,
     StudyOpened,
@@ -41,10 +47,12 @@ IDENTITY = StudyIdentity(WORKLOAD, "abc", 16, ENVIRONMENT)
 
 MESSAGES: list[Any] = [
     StudyConfig(WORKLOAD, baseline={"pin_memory": True, "num_workers": 2, "prefetch_factor": None}),
-    Search("precision=fp32,bf16"),
+    Search("precision=fp32,bf16", race=True),
     RunTrial({"precision": "bf16", "persistent_workers": False, "num_workers": 1}),
     RunSettings(SETTINGS, 3),
     Compare({"num_workers": 0}, {"num_workers": 2}, 0.05, 60.0),
+    MeasureAgain((3, 7)),
+    DeviceInUse("cuda:0", (Neighbour(4711, "alice", 2 << 30, "python train.py"),)),
     StudyOpened("/s", IDENTITY, 1, MemoryBudget(1 << 30), 2, ("a note",)),
     SearchPlanned("precision=fp32", True, 4, 1, 2, 3, SETTINGS),
     TrialStarted(1, SETTINGS, 1, None, "A"),
@@ -52,6 +60,9 @@ MESSAGES: list[Any] = [
     TrialFinished(TRIAL, 1, 4, 12.0),
     PairFinished(1, 1.1, 1.0, 1.2, "undecided"),
     Confirming(3, 2),
+    Dropped(Contender(7, "slower", 0.6, 0.5, 0.7), 3),
+    RoundFinished(3, 3, (Contender(5, "undecided", 0.97, 0.9, 1.05),)),
+    RaceFinished(3, (Contender(5, "tied", 1.0, 0.98, 1.01), Contender(6, "set aside")), 0.03, 62.0),
     SearchFinished(None),
     Compared(TRIAL, TRIAL, 1.0, 0.9, 1.1, 0.95, "tied", 6, 3, ("A: x",)),
     Problem("disk full"),

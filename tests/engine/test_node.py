@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gputune_tui.engine.node import (
     ChosenDevice,
     choose_device,
+    default_host_budget,
     device_memory,
     read_budget,
     resolve_budget,
@@ -176,7 +179,6 @@ def test_a_given_budget(text: str, device: ChosenDevice, expected: int) -> None:
     budget = resolve_budget(text, None, device, HOST)
     assert budget.device_bytes == expected
     assert budget.source == f"--budget {text.strip()}"
-    assert budget.host_bytes is None
 
 
 @pytest.mark.parametrize(
@@ -223,6 +225,37 @@ def test_the_hosts_budget_is_of_the_hosts_memory() -> None:
     assert resolve_budget(None, "3GiB", on(A), HOST).host_bytes == 3 * GIB
     with pytest.raises(UsageError, match="--host-budget"):
         resolve_budget("1GiB", "much", on(A), HOST)
+
+
+@pytest.mark.parametrize(
+    ("total", "limit", "expected", "words"),
+    [
+        (64 * GIB, None, 64 * GIB - int(6.4 * GIB), "the host's memory (64.0 GiB) less a reserve of 6.40 GiB"),
+        (1024 * GIB, None, 1016 * GIB, "the host's memory (1.00 TiB) less a reserve of 8.00 GiB"),
+        (2 * GIB, 2 * GIB, int(1.5 * GIB), "the cgroup's memory limit (2.00 GiB) less a reserve of 512 MiB"),
+        (GIB // 2, GIB // 2, GIB // 4, "the cgroup's memory limit (512 MiB) less a reserve of 256 MiB"),
+    ],
+)
+def test_without_a_hosts_budget_all_but_a_reserve_is_one(
+    total: int, limit: int | None, expected: int, words: str
+) -> None:
+    host = HostLimits(2.0, limit, total, total // 2, GIB)
+    for device in (CPU, on(A)):
+        budget = resolve_budget("1GiB", None, device, host)
+        assert (budget.host_bytes, budget.host_source, budget.host_is_default) == (expected, words, True)
+
+
+def test_a_hosts_budget_that_was_asked_for_is_no_default() -> None:
+    budget = resolve_budget("1GiB", "25%", CPU, HOST)
+    assert (budget.host_bytes, budget.host_source) == (16 * GIB, "--host-budget 25%")
+    assert not budget.host_is_default
+
+
+@given(st.integers(0, 1 << 50))
+def test_the_reserve_never_takes_more_than_half(total: int) -> None:
+    host_bytes, _ = default_host_budget(HostLimits(2.0, None, total, total, None))
+    assert total // 2 <= host_bytes <= total
+    assert total - host_bytes <= 8 * GIB
 
 
 def test_what_a_device_has() -> None:

@@ -13,7 +13,7 @@ from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.domain.trial import Block, Failure, FailureReason, Launch, MemoryPeaks, Trial, TrialState
-from gputune_tui.engine.commands import Compare, RunSettings, RunTrial, Search, StudyConfig
+from gputune_tui.engine.commands import Compare, MeasureAgain, RunSettings, RunTrial, Search, StudyConfig
 from gputune_tui.engine.events import (
     EngineEvent,
     Exported,
@@ -33,6 +33,7 @@ from gputune_tui.engine.requests import (
     Export,
     Open,
     Request,
+    Share,
     Shutdown,
     decode_request,
     encode_request,
@@ -63,6 +64,8 @@ REQUESTS: st.SearchStrategy[Request] = st.one_of(
     st.builds(Do, st.builds(RunSettings, SETTINGS, st.integers(1, 9))),
     st.builds(Do, st.builds(Compare, KNOBS, KNOBS, st.floats(0, 1), SECONDS)),
     st.builds(Export, st.none() | st.integers(0, 99), TEXT, TEXT, st.booleans()),
+    st.builds(Do, st.builds(MeasureAgain, st.lists(st.integers(0, 999), max_size=3).map(tuple))),
+    st.just(Share()),
     st.just(Cancel()),
     st.just(Shutdown()),
 )
@@ -111,7 +114,7 @@ def test_an_event_survives_the_wire(event: EngineEvent) -> None:
 
 
 def test_every_request_is_covered() -> None:
-    assert {cls.__name__ for cls in get_args(Request)} == {"Open", "Do", "Export", "Cancel", "Shutdown"}
+    assert {cls.__name__ for cls in get_args(Request)} == {"Open", "Do", "Share", "Export", "Cancel", "Shutdown"}
 
 
 @given(st.binary(max_size=80))

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune_tui.domain import protocol
+from gputune_tui.domain.data_reads import DataReads
 from gputune_tui.domain.protocol import Event, decode, decode_order, encode, encode_order
 from gputune_tui.domain.trial import Block, FailureReason, GuardRecord, MemoryPeaks, StepBreakdown
 from gputune_tui.errors import ProtocolError
-from gputune_tui.trial.supervisor import EventReader
+from gputune_tui.trial.observations import EventReader
 
 TEXT = st.text(max_size=40)
 COUNT = st.integers(0, 2**53)
@@ -25,6 +26,9 @@ BREAKDOWN = st.builds(StepBreakdown, *[MAYBE_SECONDS] * 7, SECONDS)
 FLOATS = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=4).map(tuple)
 GUARD = st.builds(GuardRecord, FLOATS, FLOATS, COUNT, COUNT, st.none() | st.booleans())
 BLOCK = st.builds(Block, COUNT, COUNT, SECONDS, MAYBE_SECONDS, COUNT | st.none())
+DATA = st.builds(
+    DataReads, COUNT, MAYBE_BYTES, COUNT, MAYBE_BYTES, MAYBE_BYTES, MAYBE_BYTES, st.booleans(), st.tuples(TEXT, TEXT)
+)
 EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(protocol.Hello, COUNT, TEXT, st.none() | TEXT),
     st.builds(protocol.Inspected, TEXT, TEXT, st.none() | TEXT, st.none() | TEXT, st.none() | TEXT, TEXT, TEXT, COUNT),
@@ -33,6 +37,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(protocol.BlockDone, BLOCK, st.lists(SECONDS, max_size=4).map(tuple), COUNT),
     st.builds(protocol.Memory, PEAKS, MAYBE_BYTES),
     st.builds(protocol.Guard, GUARD),
+    st.builds(protocol.DataRead, DATA),
     st.builds(protocol.Note, TEXT),
     st.builds(protocol.Done, st.none() | BREAKDOWN),
     st.builds(protocol.Error, st.sampled_from(FailureReason), TEXT, st.booleans()),

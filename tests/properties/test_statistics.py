@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune_tui.domain.trial import Block, Launch, MemoryPeaks
+from gputune_tui.ranking.estimates import hodges_lehmann
 from gputune_tui.ranking.statistics import (
     PairedLaunch,
     compare,
-    hodges_lehmann,
     launch_spread,
     separated,
     throughput,

@@ -97,6 +97,9 @@ class Terminal:
         """Everything the program wrote, in order."""
         self.writes: list[tuple[float, int]] = []
         """(monotonic seconds, bytes) of every piece that was read."""
+        self.is_drawing = True
+        """Whether the emulated screen follows. Emulating takes several times the program's own time, which a
+        measurement of what the program costs its neighbours must do without."""
         self._set_size(*size)
         self.attributes = termios.tcgetattr(slave)
         """Of the line, before the program."""
@@ -255,5 +258,6 @@ class Terminal:
             with self._lock:
                 self.writes.append((time.monotonic(), len(data)))
                 self.output += data
-                self._stream.feed(data)
-                self._shown = None
+                if self.is_drawing:
+                    self._stream.feed(data)
+                    self._shown = None

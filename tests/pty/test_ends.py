@@ -55,8 +55,13 @@ def test_kill_9(start: Start, tmp_path: Path) -> None:
     assert ends(tmp_path) == KEPT
 
 
-def test_the_terminal_is_closed(start: Start, tmp_path: Path) -> None:
-    terminal = in_the_middle(start, tmp_path)
+@pytest.mark.parametrize("handling", [signal.SIG_DFL, signal.SIG_IGN], ids=["as usual", "under nohup"])
+def test_the_terminal_is_closed(start: Start, tmp_path: Path, handling: signal.Handlers) -> None:
+    before = signal.signal(signal.SIGHUP, handling)  # which the program inherits
+    try:
+        terminal = in_the_middle(start, tmp_path)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     terminal.hang_up()
     assert terminal.wait_exit() == 128 + signal.SIGHUP
     terminal.wait_all_gone(0.0)

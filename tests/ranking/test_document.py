@@ -28,6 +28,7 @@ TRIAL_KEYS = [
     "rank",
     "tied_with_best",
     "flags",
+    "conditions",
 ]
 
 

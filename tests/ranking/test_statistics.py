@@ -9,12 +9,11 @@ from random import Random
 import pytest
 
 from gputune_tui.domain.trial import Block, Launch, MemoryPeaks
+from gputune_tui.ranking.estimates import disturbed_blocks, hodges_lehmann
 from gputune_tui.ranking.statistics import (
     PairedLaunch,
     Ratio,
     compare,
-    disturbed_blocks,
-    hodges_lehmann,
     launch_spread,
     separated,
     step_time,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.space import Cells, SearchSpace
+from gputune_tui.domain.trial import Failure, FailureReason, Trial, TrialState
 from gputune_tui.search.grid import GridSampler
 from gputune_tui.search.random import RandomSampler
 from gputune_tui.search.sampler import Sampler
@@ -30,6 +31,17 @@ def test_a_grid_runs_every_cell_once_and_the_reference_first() -> None:
     assert len(found) == len(set(found)) == 6
     assert set(found) == set(cells().settings)
     assert found[1:] == [settings for settings in cells().settings if settings != found[0]], "else in the space's order"
+
+
+def test_failures_of_any_order_trap_no_sampler() -> None:
+    """90 fails once and 100 fits: what does not fit is no bound for what is tried."""
+    for sampler in (GridSampler(cells()), RandomSampler(cells(), 1)):
+        found = []
+        while (settings := sampler.ask()) is not None:
+            found.append(settings)
+            ran_out = Failure(FailureReason.OVER_BUDGET, "it needs more") if len(found) % 2 else None
+            sampler.tell(Trial(len(found), settings, TrialState.FAIL if ran_out else TrialState.COMPLETE, ran_out))
+        assert set(found) == set(cells().settings)
 
 
 def test_a_grid_leaves_out_what_is_done() -> None:

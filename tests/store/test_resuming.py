@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from gputune_tui.domain.trial import FailureReason, Trial, TrialState
+from gputune_tui.domain.trial import FailureReason, MemoryPeaks, Trial, TrialState
 from gputune_tui.store.reading import finished_trial
 from tests.store.samples import GIB, complete, failed, settings
 
@@ -47,3 +49,27 @@ def test_of_several_the_last_complete_one_counts() -> None:
 
 def test_a_running_trial_does_not_count() -> None:
     assert finished_trial([Trial(1, settings(), TrialState.RUNNING)], settings(), GIB) is None
+
+
+def over_host(host_budget_bytes: int, peak_bytes: int, reason: FailureReason = FailureReason.OVER_BUDGET) -> Trial:
+    """A trial that was ended since its processes took more of the host's memory than they may."""
+    seen = MemoryPeaks(device_peak_bytes=1, host_peak_bytes=peak_bytes)
+    return replace(failed(1, reason), partial_memory=seen, host_budget_bytes=host_budget_bytes)
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "runs_again"),
+    [(4, 2, False), (64, 2, False), (1, 2, False), (4, 1, False), (4, 3, True), (4, None, True)],
+)
+def test_only_a_larger_budget_of_the_host_is_another_chance_for_what_passed_it(
+    device: int, host: int | None, runs_again: bool
+) -> None:
+    limit = None if host is None else host * GIB
+    found = finished_trial([over_host(2 * GIB, 3 * GIB)], settings(), device * GIB, limit)
+    assert (found is None) is runs_again
+
+
+def test_a_failure_on_the_device_is_none_on_the_host() -> None:
+    fitted = over_host(8 * GIB, 3 * GIB)
+    assert finished_trial([fitted], settings(), 4 * GIB, 64 * GIB) is not None
+    assert finished_trial([fitted], settings(), 5 * GIB, 8 * GIB) is None

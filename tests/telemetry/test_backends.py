@@ -129,3 +129,22 @@ def test_processes_are_listed_at_the_first_two_ticks_and_then_every_second_one()
         now[0] += 1.0
     assert nvml.calls["GetComputeRunningProcesses_v3"] == 6
     assert nvml.calls["GetUtilizationRates"] == 20
+
+
+def test_in_quiet_processes_are_listed_at_every_tick_where_that_is_asked_for_and_nothing_else_is() -> None:
+    now = [100.0]
+    nvml = ScriptedNvml([ScriptedGpu.healthy(GetComputeRunningProcesses_v3=[process(FIRST_PID, GIB)])])
+    node = LiveNode(NvmlDriver(lambda: nvml), processes=ProcessReader(NO_PARENT), clock=lambda: now[0])
+    for _ in range(4):
+        node.read(SamplerSettings())
+        now[0] += 1.0
+    before = dict(nvml.calls)
+    for _ in range(5):
+        found = node.read(SamplerSettings(quiet=True, list_processes=True))
+        assert [row.pid for row in found.processes] == [FIRST_PID]
+        now[0] += 0.5
+    asked = {name for name, count in nvml.calls.items() if count > before.get(name, 0)}
+    quiet = node.read(SamplerSettings(quiet=True))
+    assert [row.pid for row in quiet.processes] == [FIRST_PID]
+    assert nvml.calls["GetComputeRunningProcesses_v3"] == before["GetComputeRunningProcesses_v3"] + 5
+    assert "GetPcieThroughput" not in asked

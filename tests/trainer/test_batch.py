@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.utils.rnn import pack_sequence
 
-from gputune_tui.trainer.batch import move_batch, samples_in, tensor_bytes, tensors_in
+from gputune_tui.trainer.batch import MOST_SHAPES, ShapesSeen, move_batch, samples_in, tensor_bytes, tensors_in
 
 META = torch.device("meta")
 """A device that any machine has and that is not the host's."""
@@ -194,3 +194,23 @@ def test_any_nesting_keeps_its_structure(batch: Any) -> None:
     assert tensor_bytes(batch) == sum(t.numel() * 4 for t in tensors_in(batch))
     samples = samples_in(batch)
     assert samples is None or samples >= 0
+
+
+def test_kinds_of_batches_are_new_once() -> None:
+    seen = ShapesSeen()
+    for batch in ([torch.ones(4, 3), {"y": torch.ones(4)}], [torch.ones(4, 3), {"y": torch.ones(4)}], torch.ones(4, 3)):
+        seen.note(batch)
+    assert seen.settle() == 2
+    assert seen.settle() == 0
+    seen.note(torch.ones(4, 3))
+    seen.note("no tensor at all")
+    assert seen.settle() == 1
+
+
+def test_endless_kinds_are_not_remembered_for_ever() -> None:
+    seen = ShapesSeen()
+    for length in range(MOST_SHAPES + 1):
+        seen.note(torch.empty(0, length))
+    assert seen.settle() == MOST_SHAPES + 1
+    seen.note(torch.empty(1, 1))
+    assert seen.settle() is None

@@ -69,6 +69,9 @@ def in_worker(tmp_path: Path) -> Reraise:
         (RuntimeError(CPU_ALLOCATION), FailureReason.HOST_OOM),
         (MemoryError(), FailureReason.HOST_OOM),
         (MemoryError("Unable to allocate 8.00 GiB for an array"), FailureReason.HOST_OOM),
+        (RuntimeError("std::bad_alloc"), FailureReason.HOST_OOM),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), FailureReason.HOST_OOM),
+        (RuntimeError("Caught _ArrayMemoryError in DataLoader worker process 0.\nOriginal"), FailureReason.HOST_OOM),
     ],
 )
 def test_out_of_memory_in_all_its_forms(error: BaseException, reason: FailureReason) -> None:
@@ -100,6 +103,10 @@ class UsersOutOfMemory(RuntimeError):
         ValueError(CUDA_FORK),
         ValueError("Attempting to unscale FP16 gradients."),
         ValueError("unable to allocate shared memory(shm)"),
+        ValueError("can't start new thread"),
+        ValueError("this loss is unsafe to autocast"),
+        BlockingIOError(errno.EAGAIN, "a socket of the user's"),
+        OSError(errno.EACCES, "Permission denied"),
     ],
 )
 @pytest.mark.parametrize("capped", [False, True])
@@ -150,6 +157,21 @@ def test_our_own_faults_keep_their_sentence(error: Exception, reason: FailureRea
         ),
         (RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly"), FailureReason.CRASH, "exited unexpectedly"),
         (RuntimeError(CUDA_FORK), FailureReason.INVALID, "the dataset uses CUDA; num_workers=0 works"),
+        (
+            RuntimeError("unable to open shared memory object </torch_1>: No such file or directory (2)"),
+            FailureReason.SHM,
+            "was removed from /dev/shm",
+        ),
+        (OSError(errno.ENOSPC, "No space left on device", "/dev/shm/x"), FailureReason.SHM, "/dev/shm/x"),
+        (OSError(errno.EFBIG, "File too large"), FailureReason.DISK_FULL, "ulimit -f"),
+        (RuntimeError("can't start new thread"), FailureReason.CRASH, "use fewer workers"),
+        (RuntimeError("torch.nn.BCELoss are unsafe to autocast.\nMany"), FailureReason.INVALID, "not possible under"),
+        (RuntimeError("DataLoader timed out after 5 seconds"), FailureReason.STALLED, "after 5 seconds, the loader's"),
+        (
+            RuntimeError("DataLoader worker (pid 7) exited unexpectedly with exit code 1. Details are lost"),
+            FailureReason.CRASH,
+            "a loader worker died (exit code 1)",
+        ),
     ],
 )
 def test_torchs_and_the_systems_own_texts(error: BaseException, reason: FailureReason, words: str) -> None:

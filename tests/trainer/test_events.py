@@ -105,6 +105,34 @@ def test_programs_that_the_trial_starts_inherit_the_pipe_only_when_asked(
     assert pipe.read() == [Note("x")]
 
 
+HOLDER = """
+import os, sys
+from gputune_tui.trainer.events import EventSink, Orders
+from gputune_tui.domain.protocol import Note, RunBlock
+events, control = map(int, sys.argv[1:])
+if os.fork():
+    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))  # as the keeper does, it holds the pipes
+os.environ["GPUTUNE_CONTROL_FD"] = str(control)
+sink, orders = EventSink(events), Orders()
+os.closerange(3, 1000)
+own = [os.open(os.devnull, os.O_RDWR) for _ in range(max(events, control))]
+sink.send(Note("after"))
+assert orders.next() == RunBlock()
+sink.send(Note("and again"))
+os._exit(0)
+"""
+
+
+def test_descriptors_that_user_code_closes_are_opened_again(pipe: Pipe) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, encode_order(RunBlock()))
+    command = [sys.executable, "-c", HOLDER, str(pipe.writer), str(reader)]
+    subprocess.run(command, pass_fds=[pipe.writer, reader], timeout=60, check=True)
+    os.close(reader)
+    os.close(writer)
+    assert pipe.read() == [Note("after"), Note("and again")]
+
+
 def test_orders_come_one_a_line_until_the_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     monkeypatch.setenv(CONTROL_VARIABLE, str(reader))
@@ -117,7 +145,7 @@ def test_orders_come_one_a_line_until_the_parent_is_gone(monkeypatch: pytest.Mon
         orders.next()
     os.close(writer)
     assert orders.next() is None
-    orders._file.close()
+    os.close(reader)
 
 
 def stack(*frames: tuple[str, str]) -> types.FrameType:

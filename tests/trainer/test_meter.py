@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -16,6 +17,7 @@ from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.protocol import BlockDone, Warmup
 from gputune_tui.domain.trial import Block
 from gputune_tui.trainer import meter as meter_module
+from gputune_tui.trainer.contention import BlockWatch
 from gputune_tui.trainer.device import CpuDevice
 from gputune_tui.trainer.faults import NonFinite
 from gputune_tui.trainer.guard import Guard
@@ -47,7 +49,7 @@ class Bench:
         self.loader = Loader(self.clock, prefetched, make_s)
         self.events = Recorder()
         self.guard = Guard(nn.Linear(1, 1))
-        self.cpu = ScriptedCpu()
+        self.cpu = BlockWatch(ScriptedCpu())
         self.reports = 0
         self.report_s = 0.0
         self.meter = Meter(
@@ -201,6 +203,16 @@ def test_the_plan_is_cut_when_its_time_is_up_but_not_below_its_minimum(
     assert len(bench.blocks) == blocks
 
 
+@pytest.mark.parametrize(("limit", "blocks"), [(5.0, 4), (4.0, 8), (3.0, 8), (None, 8)])
+def test_a_setting_that_is_slower_in_every_block_needs_few(
+    monkeypatch: pytest.MonkeyPatch, limit: float | None, blocks: int
+) -> None:
+    bench = Bench(monkeypatch, lambda _run: 2.0, MeasurePlan(enough_below_samples_per_s=limit, max_timed_s=1000))
+    bench.meter.warm_up()
+    bench.meter.run_plan()
+    assert len(bench.blocks) == blocks
+
+
 def test_samples_are_counted_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     # Ten samples in batches of four, two epochs: 4, 4, 2, 4, 4, 2.
     bench = Bench(monkeypatch, lambda _run: 0.084, sizes=((4,), (4,), (2,)))
@@ -339,8 +351,38 @@ def test_disturbed_blocks_are_made_up_for(
 ) -> None:
     bench = Bench(monkeypatch)
     bench.meter.warm_up()
-    bench.cpu = bench.meter._cpu_watch = ScriptedCpu(others)
+    bench.meter._watch = BlockWatch(ScriptedCpu(others))
     bench.meter.run_plan()
     assert len(bench.blocks) == blocks
     assert [block.others_cpu_fraction for block in bench.blocks[:3]] == pytest.approx(list((*others, 0, 0, 0)[:3]))
     assert sum(block.is_disturbed for block in bench.blocks) == sum(share > 0.05 for share in others[:blocks])
+
+
+def test_shapes_that_are_new_in_a_block_are_counted_and_those_of_the_warm_up_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(monkeypatch, plan=MeasurePlan(blocks=3))
+    lengths = itertools.chain([2, 3], itertools.repeat(4, 12), [5, 6], itertools.repeat(4))
+    bench.meter._windows = (iter([torch.empty(next(lengths))]) for _ in itertools.count())
+
+    def run(window: Iterator[Any], mark: Callable[[str], None] | None = None, observe: bool = False) -> Any:
+        return ScriptedStep.run(bench.step, iter([1 for _ in window]), mark, observe)
+
+    monkeypatch.setattr(bench.step, "run", run)
+    bench.meter.warm_up()
+    bench.meter.run_plan()
+    assert [block.new_shapes for block in bench.blocks] == [0, 2, 0]
+
+
+def test_the_load_before_the_first_block_is_told_where_the_trial_was_watched_from_its_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(monkeypatch)
+    bench.meter.warm_up()
+    assert bench.warmup.others_cpu_fraction is None
+    bench = Bench(monkeypatch)
+    bench.meter._watch = BlockWatch(ScriptedCpu([0.75]))
+    bench.meter._watch.begin()
+    bench.meter.warm_up()
+    assert bench.warmup.others_cpu_fraction == 0.75
+    assert bench.warmup.idle_cpu_fraction == 0

@@ -9,7 +9,13 @@ import torch
 from torch import nn
 
 from gputune_tui.trainer.faults import SettingsNotApplicable
-from gputune_tui.trainer.precision import autocast, check_parameters, grad_scaler, prepare_precision
+from gputune_tui.trainer.precision import (
+    autocast,
+    check_parameters,
+    grad_scaler,
+    precision_note,
+    prepare_precision,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -66,3 +72,21 @@ def test_fp16_over_half_parameters_is_refused_and_only_that() -> None:
     check_parameters("fp32", half.parameters())
     check_parameters("fp16", nn.Linear(2, 2).parameters())
     check_parameters("fp16", half.requires_grad_(False).parameters())
+
+
+@pytest.mark.parametrize(
+    ("precision", "kind", "capability", "words"),
+    [
+        ("bf16", "cuda", (7, 5), "bf16 is emulated: this card has compute capability 7.5, below 8.0"),
+        ("bf16", "cuda", (8, 0), None),
+        ("fp16", "cuda", (7, 5), None),
+        ("fp16", "cpu", None, "fp16 on a CPU is mostly emulated and slow; it says nothing of a GPU"),
+        ("bf16", "cpu", None, None),
+    ],
+)
+def test_an_emulated_precision_is_said(
+    monkeypatch: pytest.MonkeyPatch, precision: str, kind: str, capability: tuple[int, int] | None, words: str | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
+    assert precision_note(precision, kind) == words

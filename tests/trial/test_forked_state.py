@@ -121,6 +121,8 @@ class Workload(Workload):
     def build_model(self):
         # Many tensors of 1 MiB: whether glibc gives a freed one back at once differs from run to run.
         return nn.Sequential(nn.Linear(4, 512), *(nn.Linear(512, 512) for _ in range(24)), nn.Linear(512, 1))
+    def largest_batch(self, n): return torch.ones(n, 4)
+    def eval_step(self, model, batch): model(batch)
 """
 
 
@@ -137,6 +139,9 @@ def test_memory_figures_of_both_launches_agree(warm: WarmLauncher, tmp_path: Pat
     # 6.3 million parameters with gradients and two moments of AdamW.
     assert one - fresh.seen.fixed_overhead_bytes > 64 << 20
     assert abs(one - other) < PEAK_AGREES_BYTES
+    hosts = [run.seen.memory.host_peak_bytes or 0 for run in (fresh, forked)]
+    assert abs(hosts[0] - hosts[1]) < PEAK_AGREES_BYTES
+    assert {peak.phase for peak in forked.seen.launch().phase_peaks} >= {"build", "warm_up"}
 
 
 def test_the_budget_is_held_alike(warm: WarmLauncher, tmp_path: Path) -> None:
@@ -156,9 +161,11 @@ def test_loader_workers_of_every_start_method(warm: WarmLauncher, tmp_path: Path
         warm,
         tmp_path,
         f"""
+        class Many(Numbers):  # enough for one epoch, since each starts its workers anew
+            def __len__(self): return 1 << 20
         class Workload(Workload):
             def build_loader(self, **settings):
-                return DataLoader(Numbers(), batch_size=8, num_workers=2, multiprocessing_context={context!r})
+                return DataLoader(Many(), batch_size=8, num_workers=2, multiprocessing_context={context!r})
         """,
     )
     assert run.state is TrialState.COMPLETE, run.failure

@@ -79,6 +79,8 @@ def test_a_deadline_falls_back_to_the_last_phase() -> None:
         (signal.SIGSEGV, 0, FailureReason.CRASH, "native code died (SIGSEGV)", True),
         (signal.SIGABRT, 0, FailureReason.CRASH, "native code died (SIGABRT)", True),
         (signal.SIGFPE, 0, FailureReason.CRASH, "native code died (SIGFPE)", True),
+        (signal.SIGXCPU, 0, FailureReason.TIMEOUT, "its CPU time was used up", False),
+        (signal.SIGALRM, 0, FailureReason.CRASH, "ended by SIGALRM", True),
         (37, 0, FailureReason.CRASH, "native code died (signal 37)", True),
     ],
 )
@@ -88,6 +90,27 @@ def test_signals(number: int, oom_kills: int, reason: FailureReason, words: str,
     assert words in found[1]
     assert "while measuring" in found[1]
     assert found[2] is in_workload
+
+
+def test_an_abort_is_told_with_what_was_said() -> None:
+    found = failure(wait_status=signal.SIGABRT, phase="measure", log_tail="free(): invalid pointer")
+    assert found[:2] == (
+        FailureReason.CRASH,
+        'native code gave up (SIGABRT) while measuring: "free(): invalid pointer"',
+    )
+
+
+def test_a_worker_that_the_kernel_killed_is_memory() -> None:
+    error = Error(FailureReason.KILLED, "a loader worker was killed from outside (SIGKILL)")
+    assert failure(error=error)[0] is FailureReason.KILLED
+    reason, message, in_workload = failure(error=error, host_oom_kills=1)
+    assert (reason, in_workload) == (FailureReason.HOST_OOM, False)
+    assert "the kernel killed a loader worker" in message
+
+
+def test_a_frozen_process_is_a_stall_of_its_own() -> None:
+    message = failure(stop_cause=StopCause.STALL, limit_s=9.0, phase="measure", is_frozen=True)[1]
+    assert message.startswith("stalled measuring because its process was stopped (SIGSTOP): no progress for 9 s")
 
 
 def test_a_core_dump_is_still_that_signal() -> None:
@@ -127,3 +150,30 @@ def test_a_command_that_does_not_exist() -> None:
 
 def test_an_unknown_phase_is_shown_as_it_is() -> None:
     assert "while rewinding the tape" in failure(wait_status=exited(1), phase="rewinding the tape")[1]
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        (0, "host memory while measuring"),
+        (1, "with its 1 other process while"),
+        (4, "with its 4 other processes while"),
+    ],
+)
+def test_the_hosts_budget_is_named_with_who_took_it(others: int, words: str) -> None:
+    ending = Ending(
+        wait_status=signal.SIGKILL,
+        stop_cause=StopCause.HOST_BUDGET,
+        phase="measure",
+        host_bytes=3 << 30,
+        host_budget_bytes=2 << 30,
+        other_processes=others,
+    )
+    state, failure = decide(ending, None)
+    assert state is TrialState.FAIL
+    assert failure is not None
+    assert failure.reason is FailureReason.OVER_BUDGET
+    assert failure.message.startswith("it took 3.00 GiB of host memory")
+    assert words in failure.message
+    assert "the host's budget of 2.00 GiB" in failure.message
+    assert not failure.in_workload

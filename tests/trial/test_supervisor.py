@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gputune_tui.domain.conditions import Conditions, Pressure
 from gputune_tui.domain.protocol import Finish, RunBlock
 from gputune_tui.domain.trial import FailureReason, TrialState
 from gputune_tui.trial.keeper import descendants
@@ -277,3 +278,20 @@ def test_kill_of_the_parent_ends_the_whole_tree(tmp_path: Path, how: str) -> Non
     assert set(json.loads(pids.read_text())) <= set(started)
     for pid in started:
         wait_gone(pid)
+
+
+def test_what_a_trial_tells_of_its_surroundings_is_part_of_the_launch(start_trial: StartTrial) -> None:
+    run = run_out(
+        start_trial("""
+        send("warmup", steps=6, elapsed_s=1.0, settled=True, others_cpu_fraction=0.25, idle_cpu_fraction=0.5)
+        send("block", block={"samples": 32, "steps": 2, "elapsed_s": 0.5, "new_shapes": 1,
+             "pressure": {"cpu_fraction": 0.5}}, step_times_s=[0.25, 0.25], planned=1)
+        send("denormals", fraction=0.125)
+        send("done")
+        """)
+    )
+    launch = run.launch()
+    assert launch.conditions == Conditions(0.25, 0.5, 0.125)
+    assert launch.blocks[0].new_shapes == 1
+    assert launch.blocks[0].pressure == Pressure(0.5)
+    assert launch.blocks[0].group_pressure is None

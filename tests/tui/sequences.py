@@ -18,11 +18,15 @@ from gputune_tui.domain.trial import (
 )
 from gputune_tui.engine.events import (
     Compared,
+    Contender,
+    Dropped,
     EngineEvent,
     Exported,
     PairFinished,
     Problem,
     QueueChanged,
+    RaceFinished,
+    RoundFinished,
     SearchFinished,
     SearchPlanned,
     StudyOpened,
@@ -74,6 +78,9 @@ trials = st.builds(
     st.none() | counts,
 )
 budgets = st.just(BUDGET) | st.builds(MemoryBudget, st.integers(0, 1 << 50), st.none() | counts)
+contenders = st.builds(
+    Contender, counts, st.sampled_from(["tied", "undecided", "slower", "set aside"]), ratios, ratios, ratios
+)
 events: st.SearchStrategy[EngineEvent] = st.one_of(
     st.builds(
         StudyOpened, texts, st.just(identity()), st.just(1), budgets, counts, st.lists(texts, max_size=2).map(tuple)
@@ -85,6 +92,9 @@ events: st.SearchStrategy[EngineEvent] = st.one_of(
     st.builds(TrialFinished, trials, counts, st.none() | counts, st.none() | amounts),
     st.builds(PairFinished, counts, ratios, ratios, ratios, st.sampled_from(["faster", "slower", "tied", "undecided"])),
     st.builds(SearchFinished, st.none() | texts),
+    st.builds(Dropped, contenders, st.none() | counts),
+    st.builds(RoundFinished, counts, counts, st.lists(contenders, max_size=3).map(tuple)),
+    st.builds(RaceFinished, counts, st.lists(contenders, max_size=3).map(tuple), st.just(0.03), st.floats(0, 1e6)),
     st.builds(
         Compared,
         trials,

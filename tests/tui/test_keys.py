@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 from textual.screen import Screen
 
+from gputune_tui.domain.conditions import Neighbour
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import FailureReason
 from gputune_tui.engine.commands import Compare, RunSettings, Search
 from gputune_tui.engine.events import (
+    DeviceInUse,
     Problem,
     QueueChanged,
     TaskEnded,
@@ -19,7 +21,7 @@ from gputune_tui.engine.events import (
     TrialFinished,
     TrialStarted,
 )
-from gputune_tui.engine.requests import Cancel, Do
+from gputune_tui.engine.requests import Cancel, Do, Share
 from gputune_tui.tui.actions import ACTIONS, bindings, key_text
 from gputune_tui.tui.glyphs import ASCII, UNICODE
 from gputune_tui.tui.help_text import help_lines
@@ -242,3 +244,27 @@ def test_the_palette_does_what_the_key_does() -> None:
         assert it.app.return_value == 0
 
     drive(steps)
+
+
+def in_use(it: Driven) -> None:
+    other = Neighbour(4711, "alice", 2 << 30, "python train.py")
+    it.engine.say(
+        TaskStarted("trial"), DeviceInUse("cuda:0", (other,)), TaskEnded("trial", "somebody else computes on cuda:0", 5)
+    )
+
+
+@pytest.mark.parametrize(("key", "asked"), [("y", True), ("escape", False), ("enter", False), ("n", False)])
+def test_measuring_beside_somebody_is_asked_with_pid_user_and_memory(key: str, asked: bool) -> None:
+    async def steps(it: Driven) -> None:
+        await it.press("right", "r")
+        command = it.asked()
+        assert len(command) == 1
+        in_use(it)
+        await it.until(it.in_dialog)
+        for word in ("cuda:0", "pid 4711", "alice", "2.00 GiB", "python train.py"):
+            assert word in it.text()
+        await it.press(key)
+        assert not it.in_dialog()
+        assert it.asked() == ([Share(), *command] if asked else [])
+
+    drive(steps, trials=[complete(1, launch(100.0), settings=BASELINE)])

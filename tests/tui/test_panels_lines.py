@@ -202,6 +202,11 @@ def test_the_host_in_one_line_and_in_many() -> None:
     (one,) = host_lines(host, [], 100, UNICODE, rows=1)
     assert "load 1" in text(one)
     assert "disk 393 M/s" in text(one)
+    whole = text(one).split("  ")
+    for width in range(20, 100):
+        (one,) = host_lines(host, [], width, UNICODE, rows=1)
+        assert len(text(one)) <= width
+        assert set(text(one).split("  ")[1:]) <= set(whole), "a figure is there whole or not at all"
     many = "\n".join(map(text, host_lines(host, [0.5] * 10, 100, UNICODE, rows=6)))
     assert "net 1.14 MiB/s in" in many
     assert len(many.splitlines()) == 6

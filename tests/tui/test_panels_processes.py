@@ -76,6 +76,10 @@ def test_a_row_has_what_its_width_has_room_for() -> None:
     foreign = text(nodes.process("", None, is_foreign=True, pid=4120))
     assert "host pid 4120" in foreign
     assert "another namespace" in foreign
+    for width in (100, 60):
+        small = text(nodes.process("", None, is_foreign=True, pid=4120, gpu_memory_bytes=5 << 20), width)
+        end = header_line(True, width)[0][0].index("GPU-MEM") + len("GPU-MEM")
+        assert small[:end].endswith("5.00 MiB"), "a foreign process stands in the same columns"
     ours = text(replace(TRAIN, is_trial=True, device_index=None, gpu_memory_bytes=None, sm_fraction=None))
     assert ours.startswith("▸    - ")
     assert process_line(TRAIN, True, 100, ASCII, depth=1)[1][0] == "  python train.py"

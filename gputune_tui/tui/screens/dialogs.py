@@ -1,4 +1,4 @@
-"""Two small dialogs: lines to read, and one line to type."""
+"""Small dialogs: lines to read, a question, and one line to type."""
 
 from __future__ import annotations
 
@@ -70,6 +70,53 @@ class ReadDialog(ModalScreen[None]):
     def action_close(self) -> None:
         """Back to where we were."""
         self.dismiss(None)
+
+
+class ConfirmDialog(ModalScreen[bool]):
+    """A question; only `y` says yes, so that no Enter meant for something else does."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "yes"),
+        Binding("escape,n,q,enter", "answer(False)", "no"),
+    ]
+    DEFAULT_CSS = """
+    ConfirmDialog { align: center middle; }
+    ConfirmDialog > Vertical {
+        width: 80%; max-width: 90; height: auto; max-height: 90%; border: round $primary; background: $surface;
+        padding: 0 1;
+    }
+    """
+
+    def __init__(self, title: str, lines: Sequence[Line], question: str) -> None:
+        super().__init__()
+        self._heading = title
+        self._lines = lines
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield LineView()
+
+    def on_mount(self) -> None:
+        """Show the lines."""
+        box = self.query_one(Vertical)
+        box.border_title, box.border_subtitle = self._heading, "y yes, Esc no"
+        self.call_after_refresh(self._show_lines)
+
+    def _show_lines(self) -> None:
+        view = self.query_one(LineView)
+        lines: list[Line] = []
+        for line in (*self._lines, ((self._question, "strong"),)):
+            lines += hanging(line, view.size.width)
+        view.show(lines)
+
+    def on_resize(self) -> None:
+        """Lines break elsewhere."""
+        self.call_after_refresh(self._show_lines)
+
+    def action_answer(self, answer: bool) -> None:
+        """Close with it."""
+        self.dismiss(answer)
 
 
 class PromptDialog(ModalScreen["str | None"]):

@@ -14,8 +14,9 @@ from textual.widgets import Footer
 from gputune_tui.domain.choices import BATCH
 from gputune_tui.domain.knobs import knob_named, value_text
 from gputune_tui.engine.commands import Search, StudyConfig
-from gputune_tui.engine.events import TrialFinished, TrialStarted
+from gputune_tui.engine.events import DeviceInUse, TrialFinished, TrialStarted
 from gputune_tui.engine.requests import Export, Open
+from gputune_tui.ranking.taints import neighbour_text
 from gputune_tui.ranking.wording import why_unranked
 from gputune_tui.tui import node_lines, tune_lines
 from gputune_tui.tui.actions import bindings
@@ -23,7 +24,7 @@ from gputune_tui.tui.bridge import TICK_S, Bridge, EngineSaid, NodeSeen
 from gputune_tui.tui.glyphs import ASCII, Glyphs
 from gputune_tui.tui.gpu_lines import device_cell
 from gputune_tui.tui.host_lines import host_title
-from gputune_tui.tui.screens.dialogs import PromptDialog, ReadDialog
+from gputune_tui.tui.screens.dialogs import ConfirmDialog, PromptDialog, ReadDialog
 from gputune_tui.tui.screens.frame_screen import FrameScreen
 from gputune_tui.tui.screens.node_screen import NodeScreen
 from gputune_tui.tui.widgets.lines import Line, LineView
@@ -90,11 +91,25 @@ class MainScreen(NodeScreen):
         for event in message.events:
             if isinstance(event, TrialStarted | TrialFinished):
                 self.node.mark(isinstance(event, TrialStarted))
+            elif isinstance(event, DeviceInUse):
+                self._ask_to_share(event)
         state = self.tune.state
         self.bridge.set_quiet(state.is_timed)
         opened = state.opened
         on_gpu = opened is not None and opened.identity.environment.device_kind != "cpu"
         self.node.budget_bytes = opened.budget.device_bytes if opened is not None and on_gpu else None
+
+    def _ask_to_share(self, event: DeviceInUse) -> None:
+        """A trial beside somebody else's process is started only by who has read whose it is."""
+        lines: list[Line] = [((f"Somebody else computes on {event.device}:", ""),)]
+        lines += [((neighbour_text(other), "warn"),) for other in event.others]
+        lines.append((("Both would be slower, and the figures would be those of a shared card.", "dim"),))
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self.tune.share()
+
+        self.app.push_screen(ConfirmDialog("Device in use", lines, "Measure beside it?"), answered)
 
     def on_node_seen(self, message: NodeSeen) -> None:
         """News of the node, or that there are none."""
@@ -234,16 +249,16 @@ class MainScreen(NodeScreen):
         """Step the selected knob of B."""
         if self.node.has_keys:
             self.node.move(0, direction)
-        elif self.tune.knobs.has_focus:
+        elif not self.tune.is_in_board:
             self.tune.step(direction)
 
     def action_enter(self) -> None:
         """Type a value for the selected knob, or read all about the selected trial."""
         if self.node.has_keys:
             self.node.toggle_details()
-        elif self.tune.board.has_focus:
+        elif self.tune.is_in_board:
             self._show_trial()
-        elif self.tune.knobs.has_focus and isinstance(self.tune.knobs.cursor, str) and self.tune.state.b is not None:
+        elif isinstance(self.tune.knobs.cursor, str) and self.tune.state.b is not None:
             knob = knob_named(self.tune.knobs.cursor)
             hint = f"{knob.name}: {knob.help}. Takes: {knob.values}."
             present = value_text(getattr(self.tune.state.b, knob.name))
@@ -274,18 +289,14 @@ class MainScreen(NodeScreen):
 
     def action_move(self, step: int) -> None:
         """Move the selection of the list that has the keys."""
-        board = self.tune.board
         if self.node.has_keys:
             self.node.move(step)
         else:
-            (board if board.has_focus else self.tune.knobs).move(step)
+            (self.tune.board if self.tune.is_in_board else self.tune.knobs).move(step)
 
     def action_other_list(self) -> None:
         """The other one of the pane that has the keys."""
-        if self.node.has_keys:
-            self.node.other_list()
-            return
-        (self.tune.knobs if self.tune.board.has_focus else self.tune.board).focus()
+        (self.node if self.node.has_keys else self.tune).other_list()
 
     def action_messages(self) -> None:
         """What was said so far."""

@@ -14,7 +14,7 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import TrialState
 from gputune_tui.engine.commands import Compare, RunSettings, Search
 from gputune_tui.engine.events import EngineEvent
-from gputune_tui.engine.requests import Cancel, Do, Request
+from gputune_tui.engine.requests import Cancel, Do, Request, Share
 from gputune_tui.errors import UsageError
 from gputune_tui.ranking.leaderboard import Row
 from gputune_tui.tui import tune_lines
@@ -47,6 +47,7 @@ class TunePane(Vertical):
         self._send = send
         self._search = search
         self._asked: TrainSettings | None = None
+        self._ordered: tuple[Do, str] | None = None
         self.state = TuneState()
 
     @property
@@ -58,6 +59,16 @@ class TunePane(Vertical):
     def board(self) -> RowList:
         """The leaderboard."""
         return self.query_one("#board", RowList)
+
+    @property
+    def is_in_board(self) -> bool:
+        """Whether the keys go to the leaderboard. A widget itself learns only later that it has the focus."""
+        return self.is_attached and self.screen.focused is self.board
+
+    def other_list(self) -> None:
+        """Knobs or trials."""
+        # At once: the next key may be there already.
+        self.screen.set_focus(self.knobs if self.is_in_board else self.board)
 
     @property
     def selected(self) -> Row | None:
@@ -183,7 +194,14 @@ class TunePane(Vertical):
             self._send(Cancel())
             self.say("stopping")
 
-    def _request(self, request: Request, what: str) -> None:
+    def share(self) -> None:
+        """Give the last command again, and let it measure beside whoever uses the device."""
+        if self._ordered is not None:
+            self._send(Share())
+            self._request(*self._ordered)
+
+    def _request(self, request: Do, what: str) -> None:
+        self._ordered = request, what
         self._send(request)
         if self.state.task is not None:
             self.say(f"{what} waits until what runs is over; s stops it")
