@@ -24,7 +24,7 @@ from gputune_tui.telemetry.host import host_limits
 from gputune_tui.trial.supervisor import TrialRun
 
 CONFIDENCE = 0.95
-MOST_PAIRS = 18
+MOST_PAIRS = 20
 LOOKS = tuple(range(2, MOST_PAIRS + 1))
 """Numbers of launch pairs after which a verdict may be given: one pair alone shows nothing of how launches spread."""
 SPENDING_POWER = 1.0

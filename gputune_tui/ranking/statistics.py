@@ -28,9 +28,12 @@ Verdict = Literal["faster", "slower", "tied", "undecided"]
 LAUNCH_PRIOR_SD = 0.035
 """Standard deviation of log throughput between launches of one setting: two launches differ by about 5 %, which is
 sqrt(2) times this (shared/research trial_engine.md section 4)."""
+LAUNCH_DRIFT_SD = 0.05
+"""What comes on top where two launches did not run side by side: together they are the 6 % by which the medians of
+launches one after the other deviated (the same section). Over hours it was 10 %, which a study's own launches show."""
 LAUNCH_PRIOR_DF = 4
 """How many launches' worth of evidence that prior stands for: a few launches of one's own outweigh it."""
-PAIR_PRIOR_SD = 0.03
+PAIR_PRIOR_SD = 0.045
 """Standard deviation of what the log ratios of two launches of a setting differ by beside the noise of their cycles."""
 PAIR_PRIOR_CYCLES = 1.25
 """A machine that strays within a pair strays between pairs, too: so many times the variance that a pair's cycles leave
@@ -72,7 +75,7 @@ class LaunchSpread:
     """Mean variance that the blocks of a launch leave in its log throughput; no launch is taken for steadier."""
 
 
-PRIOR_SPREAD = LaunchSpread(LAUNCH_PRIOR_SD, LAUNCH_PRIOR_DF)
+PRIOR_SPREAD = LaunchSpread(math.hypot(LAUNCH_PRIOR_SD, LAUNCH_DRIFT_SD), LAUNCH_PRIOR_DF)
 """What is known of launches before any was seen."""
 MOST_SPREAD_DF = 12
 """Launches of other settings count as no more evidence than this: settings are not all equally steady."""
@@ -117,7 +120,7 @@ def launch_spread(settings: Iterable[Sequence[Launch]]) -> LaunchSpread:
     A machine that drifts shows it in settings that were launched at different times, and then no setting that was
     launched once may be taken for steadier.
     """
-    square, df = LAUNCH_PRIOR_DF * LAUNCH_PRIOR_SD**2, float(LAUNCH_PRIOR_DF)
+    square, df = PRIOR_SPREAD.df * PRIOR_SPREAD.sd**2, PRIOR_SPREAD.df
     every: list[float] = []
     for launches in settings:
         logs = [list(map(log_rate, blocks)) for launch in launches if (blocks := counting_blocks(launch.blocks))]

@@ -32,6 +32,8 @@ FALSE_FRACTION = 0.06
 STEP_S = 0.05
 PLANTED = ((0.10, 60.0, 0.90), (0.05, 180.0, 0.80))
 """How much faster B is, within how many seconds it must be found, and in which share of the comparisons."""
+BUSY = FITTED.with_name("machine_busy.json")
+"""The same machine while other processes took a twentieth of it, fitted once."""
 OTHER_MACHINES = (0.25, 2.0)
 """The error must hold on a steadier and on a noisier machine, too: all deviations so many times as large."""
 READY_S, END_S = 1.5, 0.3
@@ -88,6 +90,11 @@ def fit_machine(pairs: int) -> Noise:
     return noise
 
 
+def with_costs(noise: Noise) -> Noise:
+    """Of the workload whose steps take `STEP_S`."""
+    return replace(noise, step_s=STEP_S, ready_s=max(noise.ready_s, READY_S), end_s=max(noise.end_s, END_S))
+
+
 def describe(noise: Noise) -> None:
     """The costs and the deviations that the simulation takes."""
     print(
@@ -103,10 +110,12 @@ def simulate(noise: Noise, comparisons: int) -> int:
     """Print one line per figure; returns the misses."""
     misses = 0
     strangers = replace(noise, launch_sd=LAUNCH_PRIOR_SD)
+    busy = with_costs(fitted(BUSY))
     machines = [
         ("", noise, True),
         (" in alternating launches", noise, False),
         (f", launches differing by {LAUNCH_PRIOR_SD:.1%}", strangers, True),
+        (" beside other processes", busy, True),
         *((f" with {factor:g} times the noise", noise.scaled(factor), True) for factor in OTHER_MACHINES),
     ]
     for words, machine, resident in machines:
@@ -173,8 +182,7 @@ def main() -> int:
     for fraction, number in given.planted:
         misses += planted(float(fraction), int(number))
     if given.real is None and not given.planted:
-        noise = fitted()
-        noise = replace(noise, step_s=STEP_S, ready_s=max(noise.ready_s, READY_S), end_s=max(noise.end_s, END_S))
+        noise = with_costs(fitted())
         describe(noise)
         misses += simulate(noise, given.comparisons)
     return int(misses > 0)
