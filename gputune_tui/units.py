@@ -66,9 +66,18 @@ def seconds_text(value: float | None) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def ratio_text(value: float | None) -> str:
+def ratio_text(value: float | None, digits: int = 2) -> str:
     """A speed-up: "1.23x"."""
-    return UNKNOWN if value is None else f"{value:.2f}x"
+    return UNKNOWN if value is None else f"{value:.{digits}f}x"
+
+
+def ratio_interval_text(value: float, low: float, high: float) -> tuple[str, str]:
+    """A speed-up and its interval: "1.23x", "1.20 to 1.26".
+
+    A third digit is shown where two would hide on which side of 1 an end of the interval lies.
+    """
+    digits = 3 if any(round(end, 2) == 1 for end in (low, high)) else 2
+    return ratio_text(value, digits), f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def percent_text(fraction: float | None) -> str:
@@ -77,6 +86,11 @@ def percent_text(fraction: float | None) -> str:
         return UNKNOWN
     percent = fraction * 100
     return f"{percent:.0f} %" if abs(percent) >= 9.95 or percent == 0 else f"{percent:.1f} %"
+
+
+def given_percent_text(fraction: float) -> str:
+    """A percentage that a person has set, without more digits than it needs: "3 %", "2.5 %"."""
+    return f"{fraction * 100:.3g} %"
 
 
 def fixed_percent_text(fraction: float | None) -> str:

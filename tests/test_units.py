@@ -89,6 +89,26 @@ def test_ratio_text() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        ((1.234, 1.2, 1.26), ("1.23x", "1.20 to 1.26")),
+        ((0.9, 0.85, 0.996), ("0.900x", "0.850 to 0.996")),
+        ((1.02, 1.004, 1.04), ("1.020x", "1.004 to 1.040")),
+        ((1.0, 0.5, 2.0), ("1.00x", "0.50 to 2.00")),
+    ],
+)
+def test_an_interval_shows_on_which_side_of_one_it_ends(
+    ratio: tuple[float, float, float], text: tuple[str, str]
+) -> None:
+    assert units.ratio_interval_text(*ratio) == text
+
+
+@pytest.mark.parametrize(("fraction", "text"), [(0.03, "3 %"), (0.025, "2.5 %"), (0.1, "10 %"), (0.001, "0.1 %")])
+def test_a_given_percentage_is_said_as_it_was_given(fraction: float, text: str) -> None:
+    assert units.given_percent_text(fraction) == text
+
+
+@pytest.mark.parametrize(
     ("text", "size_bytes"),
     [
         ("1024", 1024),

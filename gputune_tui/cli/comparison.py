@@ -19,8 +19,8 @@ from gputune_tui.engine.events import Compared, EngineEvent
 from gputune_tui.ranking.document import ab_document
 from gputune_tui.ranking.leaderboard import Row, leaderboard
 from gputune_tui.ranking.statistics import Ratio
-from gputune_tui.ranking.wording import settings_text, speed_text
-from gputune_tui.units import bytes_text, parse_duration, parse_fraction, percent_text, ratio_text
+from gputune_tui.ranking.wording import settings_text, speed_text, verdict_text
+from gputune_tui.units import bytes_text, parse_duration, parse_fraction
 
 
 def ab(command: tuple[str, ...] | None, given: dict[str, Any]) -> None:
@@ -51,7 +51,7 @@ def ab(command: tuple[str, ...] | None, given: dict[str, Any]) -> None:
         document = ab_document(*rows, ratio_of(result), result.verdict, result.launches, result.pairs, result.flags)
         write_json(given["json_path"], document)
     if given["json_path"] != "-":
-        click.echo(words(rows, result, margin))
+        click.echo(words(rows, result))
     for trial in (result.a, result.b):
         if trial.failure is not None and trial.failure.message != NOT_MEASURED:
             raise failure_of(trial)
@@ -73,16 +73,10 @@ def ratio_of(result: Compared) -> Ratio | None:
     return Ratio(result.ratio, result.low, result.high, result.confidence)
 
 
-def words(rows: tuple[Row, Row], result: Compared, margin_fraction: float) -> str:
+def words(rows: tuple[Row, Row], result: Compared) -> str:
     """The verdict as a person says it, and what it rests on."""
-    interval = f"{ratio_text(result.low)} to {ratio_text(result.high)}"
-    sentences = {
-        "faster": f"B is {ratio_text(result.ratio)} A ({interval}): faster",
-        "slower": f"B is {ratio_text(result.ratio)} A ({interval}): slower",
-        "tied": f"A and B are tied within {percent_text(margin_fraction)} ({interval})",
-        "undecided": f"undecided: B is {ratio_text(result.ratio)} A ({interval})",
-    }
-    lines = [f"{sentences[result.verdict]}, {result.pairs} launch pairs"]
+    said = verdict_text(result.verdict, ratio_of(result), result.margin_fraction, result.elapsed_s)
+    lines = [f"{said}, {result.pairs} launch {'pair' if result.pairs == 1 else 'pairs'}"]
     for name, row in zip("AB", rows, strict=True):
         peak = row.memory.device_peak_bytes if row.memory else None
         settings = settings_text(row.trial.settings, None)

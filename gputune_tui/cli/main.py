@@ -94,7 +94,7 @@ def trial(command: tuple[str, ...] | None, /, **given: Any) -> None:
 @click.option("--a", "knobs_a", metavar="K=V,...", required=True, help="Knobs of A that differ from the baseline.")
 @click.option("--b", "knobs_b", metavar="K=V,...", required=True, help="Knobs of B that differ from the baseline.")
 @click.option("--margin", default="3%", show_default=True, metavar="PERCENT", help="Differences within it are a tie.")
-@click.option("--max-time", metavar="TIME", help="Start no further pair of launches after this long.")
+@click.option("--max-time", metavar="TIME", help="End undecided after about this long.")
 @study_options
 @json_option
 @click.pass_obj

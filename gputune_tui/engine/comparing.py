@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gputune_tui.domain.protocol import Finish, RunBlock
@@ -15,17 +17,29 @@ from gputune_tui.engine.node import device_memory
 from gputune_tui.engine.running import Progress, Task
 from gputune_tui.engine.study_session import StudySession, TrialDraft
 from gputune_tui.ranking.leaderboard import leaderboard
+from gputune_tui.ranking.sequential import look_errors
 from gputune_tui.ranking.statistics import PairedLaunch, Ratio, Verdict, verdict
 from gputune_tui.ranking.statistics import compare as compare_launches
 from gputune_tui.telemetry.host import host_limits
 from gputune_tui.trial.supervisor import TrialRun
 
 CONFIDENCE = 0.95
-LOOKS = (3, 5, 8)
-"""Numbers of launch pairs after which a verdict may be given. The error rate is shared among them (Bonferroni), so
-that looking more than once does not inflate it."""
-CYCLES = 4
-"""A B B A cycles of a pair: eight blocks of each."""
+MOST_PAIRS = 20
+LOOKS = tuple(range(2, MOST_PAIRS + 1))
+"""Numbers of launch pairs after which a verdict may be given: one pair alone shows nothing of how launches spread."""
+SPENDING_POWER = 1.0
+"""How the error is spent over the looks, see `look_errors`."""
+CYCLE = (0, 1, 1, 0)
+"""A cycle of a pair: whose turn it is, by order of start."""
+CYCLES = 5
+"""Of a pair: ten blocks of each. New launches tell more than more cycles of the same, which share their offsets."""
+LEAST_CYCLES = 2
+"""A pair that has fewer when the time is up does not count."""
+BLOCK_S = 0.15
+"""Of blocks of resident launches. What a machine drifts within a cycle is the noise of the cycle, so that short blocks
+tell more in the same time: on the machine of tests/benchmarks/machine.json 0.15 s are better than 0.25 s."""
+PAIR_S = 60.0
+"""No further cycle of a pair starts after this long, once `LEAST_CYCLES` are there."""
 NOT_MEASURED = "not measured: the comparison ended before its first pair of launches was complete"
 TOGETHER_SHARE = 0.9
 """Both arms stay resident when their peaks fit into this share of what is free."""
@@ -65,6 +79,7 @@ def compare(session: StudySession, command: Compare) -> Task:
     for settings in wanted:
         opened.check(settings)
     began = time.monotonic()
+    deadline = math.inf if command.max_time_s is None else began + command.max_time_s
     arms = [Arm(name, session.begin(settings)) for name, settings in zip("AB", wanted, strict=True)]
     result: Ratio | None = None
     said: Verdict = "undecided"
@@ -73,15 +88,17 @@ def compare(session: StudySession, command: Compare) -> Task:
     try:
         for number, arm in enumerate(arms, 1):
             yield TrialStarted(arm.draft.id, arm.draft.settings, number, 2, arm.name)
-        for pair in range(1, LOOKS[-1] + 1):
-            if command.max_time_s is not None and time.monotonic() - began > command.max_time_s:
+        longest_s = 0.0
+        for pair in range(1, MOST_PAIRS + 1):
+            pair_began = time.monotonic()
+            if pairs and pair_began + longest_s > deadline:
                 break
-            yield from run_pair(session, arms, pair)
-            if any(arm.failure for arm in arms):
+            interleaved = yield from run_pair(session, arms, pair, deadline)
+            if any(len(arm.launches) < pair for arm in arms):
                 break
-            pairs.append(PairedLaunch(arms[0].launches[-1].blocks, arms[1].launches[-1].blocks))
-            result = shared_ratio(pairs)
-            said = verdict(result, command.margin_fraction) if pair in LOOKS else "undecided"
+            pairs.append(PairedLaunch(arms[0].launches[-1].blocks, arms[1].launches[-1].blocks, interleaved))
+            longest_s = max(longest_s, time.monotonic() - pair_began)
+            result, said = judged(pairs, command.margin_fraction)
             yield PairFinished(pair, *_figures(result), said)
             if said != "undecided":
                 break
@@ -105,29 +122,49 @@ def compare(session: StudySession, command: Compare) -> Task:
         launches=sum(len(arm.launches) for arm in arms),
         pairs=len(pairs),
         flags=comparison_flags(session, trials),
+        margin_fraction=command.margin_fraction,
+        elapsed_s=time.monotonic() - began,
     )
 
 
-def shared_ratio(pairs: list[PairedLaunch]) -> Ratio | None:
-    """The ratio with an interval that holds at every look together with 95 %."""
-    found = compare_launches(pairs, 1 - (1 - CONFIDENCE) / len(LOOKS))
+def judged(pairs: Sequence[PairedLaunch], margin_fraction: float) -> tuple[Ratio | None, Verdict]:
+    """B against A so far, and the verdict where it may be given now."""
+    ratio = shared_ratio(pairs)
+    return ratio, verdict(ratio, margin_fraction) if len(pairs) in LOOKS else "undecided"
+
+
+def shared_ratio(pairs: Sequence[PairedLaunch]) -> Ratio | None:
+    """The ratio with an interval that holds the truth after all numbers of pairs together with 95 %."""
+    errors = look_errors(LOOKS, MOST_PAIRS, 1 - CONFIDENCE, SPENDING_POWER)
+    look = next((number for number, at in enumerate(LOOKS) if at >= len(pairs)), -1)
+    found = compare_launches(pairs, 1 - errors[look])
     return None if found is None else Ratio(found.value, found.low, found.high, CONFIDENCE)
 
 
-def run_pair(session: StudySession, arms: list[Arm], pair: int) -> Generator[EngineEvent | None, None, None]:
-    """One launch of each arm. The order of starting alternates from pair to pair."""
+def run_pair(
+    session: StudySession, arms: list[Arm], pair: int, deadline: float = math.inf
+) -> Generator[EngineEvent | None, None, bool]:
+    """One launch of each arm. The order of starting alternates from pair to pair.
+
+    After `deadline` (of `time.monotonic`) it goes on only until it has `LEAST_CYCLES`.
+
+    Returns:
+        Whether both were resident and their blocks interleaved.
+    """
     order = arms if pair % 2 else arms[::-1]
     yield from session.take_device()
     try:
-        if fit_together(session, arms):
-            yield from _resident(session, order, pair)
+        resident = fit_together(session, arms)
+        if resident:
+            yield from _resident(session, order, pair, deadline)
         else:
             for arm in order:
-                yield from _alone(session, arm, pair)
+                yield from _alone(session, arm, pair, deadline)
                 if arm.failure is not None:
-                    return
+                    break
     finally:
         session.place.release()
+    return resident
 
 
 def fit_together(session: StudySession, arms: list[Arm]) -> bool:
@@ -141,25 +178,32 @@ def fit_together(session: StudySession, arms: list[Arm]) -> bool:
     return free is not None and wanted <= free * TOGETHER_SHARE
 
 
-def _start(session: StudySession, arm: Arm, pair: int) -> TrialRun:
+def _start(session: StudySession, arm: Arm, pair: int, block_s: float) -> TrialRun:
     directory: Path = arm.draft.directory / f"launch{pair}"
     job = session.opened.job(arm.draft.settings, session.fixed_overhead_bytes, paced=True)
+    plan = replace(job.plan, block_s=block_s, breakdown_steps=job.plan.breakdown_steps if pair == 1 else 0)
+    job = replace(job, plan=plan)
     is_command = bool(job.workload.command)
     return TrialRun(
         session.launcher.launch(job, directory), session.opened.limits, is_command, watch=session.place.watch()
     )
 
 
-def _resident(session: StudySession, order: list[Arm], pair: int) -> Generator[EngineEvent | None, None, None]:
+def _resident(
+    session: StudySession, order: list[Arm], pair: int, deadline: float
+) -> Generator[EngineEvent | None, None, None]:
     """Both arms warmed up and waiting; blocks are taken A B B A."""
     runs: list[TrialRun] = []
     try:
         for arm in order:
-            runs.append(_start(session, arm, pair))
+            runs.append(_start(session, arm, pair, BLOCK_S))
             yield from _until_ready(arm, runs[-1])
+        until = min(deadline, time.monotonic() + PAIR_S)
         if all(not run.finished for run in runs):
-            for _ in range(CYCLES):
-                for index in (0, 1, 1, 0):
+            for cycle in range(CYCLES):
+                if cycle >= LEAST_CYCLES and time.monotonic() > until:
+                    break
+                for index in CYCLE:
                     runs[index].order(RunBlock())
                     yield from _until_ready(order[index], runs[index], blocks=len(runs[index].seen.blocks) + 1)
         for run in runs:
@@ -171,12 +215,15 @@ def _resident(session: StudySession, order: list[Arm], pair: int) -> Generator[E
             run.close()
 
 
-def _alone(session: StudySession, arm: Arm, pair: int) -> Generator[EngineEvent | None, None, None]:
+def _alone(session: StudySession, arm: Arm, pair: int, deadline: float) -> Generator[EngineEvent | None, None, None]:
     """One arm after the other, where both do not fit: the launches alternate instead of the blocks."""
-    run = _start(session, arm, pair)
+    run = _start(session, arm, pair, session.opened.config.plan.block_s)
     try:
         yield from _until_ready(arm, run)
-        for _ in range(2 * CYCLES):
+        until = min(deadline, time.monotonic() + PAIR_S / 2)
+        for number in range(2 * CYCLES):
+            if number >= 2 * LEAST_CYCLES and time.monotonic() > until:
+                break
             run.order(RunBlock())
             yield from _until_ready(arm, run, blocks=len(run.seen.blocks) + 1)
         run.order(Finish())
@@ -199,7 +246,7 @@ def _finish(session: StudySession, arm: Arm, run: TrialRun) -> Generator[EngineE
     session.take_overhead(run)
     if run.failure is not None:
         arm.failure, arm.partial = run.failure, run.seen.memory
-    elif len(run.seen.blocks) >= 2 * CYCLES:
+    elif len(run.seen.blocks) >= 2 * LEAST_CYCLES:
         # Fewer where the other arm failed meanwhile.
         arm.launches.append(run.launch())
 

@@ -164,6 +164,9 @@ class Compared:
     launches: int
     pairs: int
     flags: tuple[str, ...] = ()
+    margin_fraction: float = 0.03
+    elapsed_s: float | None = None
+    """Wall time that it took."""
 
 
 @dataclass(frozen=True)

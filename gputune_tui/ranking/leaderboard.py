@@ -14,7 +14,15 @@ from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
 from gputune_tui.ranking.memory_notes import memory_notes
 from gputune_tui.ranking.rounds import ratio_between, shared_rounds
-from gputune_tui.ranking.statistics import Ratio, StepTime, Throughput, step_time, throughput
+from gputune_tui.ranking.statistics import (
+    LaunchSpread,
+    Ratio,
+    StepTime,
+    Throughput,
+    launch_spread,
+    step_time,
+    throughput,
+)
 from gputune_tui.ranking.taints import Taint, taints
 
 _STATE_ORDER = (TrialState.COMPLETE, TrialState.FAIL, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING)
@@ -71,15 +79,23 @@ def leaderboard(
     """
     ordered = sorted(trials, key=lambda trial: trial.id)
     baseline = next((t for t in ordered if t.settings == reference and t.state is TrialState.COMPLETE), None)
-    base = throughput(baseline.launches, confidence) if baseline else None
-    rows = _with_ranks([_row(trial, budget, baseline, base, confidence) for trial in ordered])
+    spread = launch_spread(trial.launches for trial in ordered if trial.state is TrialState.COMPLETE)
+    base = throughput(baseline.launches, confidence, spread) if baseline else None
+    rows = _with_ranks([_row(trial, budget, baseline, base, confidence, spread) for trial in ordered], spread)
     rows.sort(key=_row_order)
     return Leaderboard(tuple(rows), next((row for row in rows if row.rank == 1), None))
 
 
-def _row(trial: Trial, budget: MemoryBudget, baseline: Trial | None, base: Throughput | None, confidence: float) -> Row:
+def _row(
+    trial: Trial,
+    budget: MemoryBudget,
+    baseline: Trial | None,
+    base: Throughput | None,
+    confidence: float,
+    spread: LaunchSpread,
+) -> Row:
     complete = trial.state is TrialState.COMPLETE
-    measured = throughput(trial.launches, confidence)
+    measured = throughput(trial.launches, confidence, spread)
     guard, found = _guard_verdict(trial, baseline), taints(trial)
     disqualified = None if not complete or guard in _GUARD_PASSES else guard
     if complete and disqualified is None and measured is None:
@@ -145,7 +161,7 @@ def _flags(trial: Trial, found: tuple[Taint, ...]) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def _with_ranks(rows: list[Row]) -> list[Row]:
+def _with_ranks(rows: list[Row], spread: LaunchSpread) -> list[Row]:
     eligible = [
         row
         for row in rows
@@ -153,8 +169,9 @@ def _with_ranks(rows: list[Row]) -> list[Row]:
     ]
     if not eligible:
         return rows
-    fastest = _fastest(eligible)
-    tied = [row for row in eligible if row is fastest or not _separated(row, fastest)]
+    others = max(1, len(eligible) - 1)
+    fastest = _fastest(eligible, others, spread)
+    tied = [row for row in eligible if row is fastest or not _separated(row, fastest, others, spread)]
     tied_ids = {row.trial.id for row in tied}
     rest = [row for row in eligible if row.trial.id not in tied_ids]
     classes = _memory_classes(tied)
@@ -172,7 +189,7 @@ def _with_ranks(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _fastest(eligible: list[Row]) -> Row:
+def _fastest(eligible: list[Row], others: int, spread: LaunchSpread) -> Row:
     """The fastest of those that were raced longest; another one where it is separated from that.
 
     Who left a race early was measured at other times than who stayed, and by luck as often as not a little faster.
@@ -183,7 +200,7 @@ def _fastest(eligible: list[Row]) -> Row:
     if not most:
         return fastest
     for row in sorted(eligible, key=lambda row: (row not in raced, -_pace(row), row.trial.id)):
-        ratio = _ratio(fastest, row)
+        ratio = _ratio(fastest, row, others, spread)
         # Of those that ran in as many rounds the pairs say it, which leave out what others disturbed.
         if ratio is not None and (ratio.low > 1 or (row in raced and ratio.value > 1)):
             fastest = row
@@ -200,14 +217,14 @@ def _pace(row: Row) -> float:
     return measured.value if measured else _speed(row)
 
 
-def _ratio(fastest: Row, row: Row) -> Ratio | None:
-    """The row over the fastest, from the rounds that both were in if there are any."""
+def _ratio(fastest: Row, row: Row, others: int, spread: LaunchSpread) -> Ratio | None:
+    """The row over the fastest, from the rounds that both were in if there are any; all `others` share the error."""
     confidence = fastest.throughput.confidence if fastest.throughput else 0.95
-    return ratio_between(fastest.trial.launches, row.trial.launches, confidence)
+    return ratio_between(fastest.trial.launches, row.trial.launches, 1 - (1 - confidence) / others, spread)
 
 
-def _separated(row: Row, fastest: Row) -> bool:
-    ratio = _ratio(fastest, row)
+def _separated(row: Row, fastest: Row, others: int, spread: LaunchSpread) -> bool:
+    ratio = _ratio(fastest, row, others, spread)
     return ratio is None or ratio.low > 1 or ratio.high < 1
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gputune_tui.domain.trial import Launch
-from gputune_tui.ranking.statistics import Ratio, paired_ratio, throughput, unpaired_ratio
+from gputune_tui.ranking.statistics import (
+    PRIOR_SPREAD,
+    LaunchSpread,
+    Ratio,
+    paired_ratio,
+    throughput,
+    unpaired_ratio,
+)
 
 PAIRED_FROM = 3
 """With fewer pairs their own spread says less than the prior of launches, whose degrees of freedom then narrow the
@@ -18,18 +25,20 @@ def shared_rounds(a: Sequence[Launch], b: Sequence[Launch]) -> list[tuple[Launch
     return [(launch, of_b[name]) for name, launch in of_a.items() if name in of_b]
 
 
-def ratio_between(a: Sequence[Launch], b: Sequence[Launch], confidence: float = 0.95) -> Ratio | None:
+def ratio_between(
+    a: Sequence[Launch], b: Sequence[Launch], confidence: float = 0.95, spread: LaunchSpread = PRIOR_SPREAD
+) -> Ratio | None:
     """Throughput of B over that of A: from the rounds that they share, or from all launches where they share none.
 
-    None where either has no block that counts.
+    None where either has no block that counts. `spread` is how launches differ, where they share no rounds.
     """
     shared = shared_rounds(a, b)
     if len(shared) >= PAIRED_FROM:
         return paired_ratio(shared, confidence)
     if shared:
         a, b = [pair[0] for pair in shared], [pair[1] for pair in shared]
-    first, second = throughput(a), throughput(b)
-    return unpaired_ratio(first, second, confidence) if first and second else None
+    first, second = throughput(a, spread=spread), throughput(b, spread=spread)
+    return unpaired_ratio(first, second, confidence, spread) if first and second else None
 
 
 def _by_round(launches: Sequence[Launch]) -> dict[str, Launch]:

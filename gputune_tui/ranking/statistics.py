@@ -9,6 +9,18 @@ from statistics import fmean, median
 from typing import Literal
 
 from gputune_tui.domain.trial import Block, Launch
+from gputune_tui.ranking.estimates import (
+    counting_blocks,
+    counts,
+    hodges_lehmann,
+    log_rate,
+    log_rates,
+    percentile,
+    robust_variance,
+    variance_of_launch,
+    variance_of_median,
+    was_disturbed,
+)
 from gputune_tui.ranking.student import t_quantile
 
 Verdict = Literal["faster", "slower", "tied", "undecided"]
@@ -16,16 +28,24 @@ Verdict = Literal["faster", "slower", "tied", "undecided"]
 LAUNCH_PRIOR_SD = 0.035
 """Standard deviation of log throughput between launches of one setting: two launches differ by about 5 %, which is
 sqrt(2) times this (shared/research trial_engine.md section 4)."""
+LAUNCH_DRIFT_SD = 0.05
+"""What comes on top where two launches did not run side by side: together they are the 6 % by which the medians of
+launches one after the other deviated (the same section). Over hours it was 10 %, which a study's own launches show."""
 LAUNCH_PRIOR_DF = 4
 """How many launches' worth of evidence that prior stands for: a few launches of one's own outweigh it."""
-PAIR_PRIOR_SD = 0.05
-"""The same for the log ratio of two launches that run side by side: each brings a launch offset of its own."""
-PAIR_PRIOR_DF = 3
-"""Weaker than for single launches: interleaving takes out a part of the noise that differs between machines."""
-NORMAL_SD_PER_MAD = 1.4826
-"""Standard deviation over median absolute deviation of normal noise."""
-_MAX_LOG_RATE, _MAX_LOG = 300.0, 700.0
-"""Absurd block times must not overflow: a float ends at exp(709), and an interval needs room around its value."""
+PAIR_PRIOR_SD = 0.045
+"""Standard deviation of what the log ratios of two launches of a setting differ by beside the noise of their cycles."""
+PAIR_PRIOR_CYCLES = 1.25
+"""A machine that strays within a pair strays between pairs, too: so many times the variance that a pair's cycles leave
+in its ratio is in the prior. Without it a noisy machine looks steadier than it is while there are few pairs."""
+ALTERNATING_PRIOR_BLOCKS = 1.5
+"""The same for launches one after the other: so many times the variance of their single blocks."""
+PAIR_PRIOR_DF = 4
+"""How many pairs' worth of evidence that is; chosen with tests/benchmarks/calibration.py."""
+HODGES_LEHMANN_GAIN = 2 / 3
+"""Variance of the Hodges-Lehmann estimate over that of the median: (pi / 3) / (pi / 2) for normal noise."""
+_MAX_LOG = 700.0
+"""A float ends at exp(709)."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +64,24 @@ class Throughput:
 
 
 @dataclass(frozen=True)
+class LaunchSpread:
+    """How much launches of one setting differ, and how much evidence that is."""
+
+    sd: float
+    """Standard deviation of log throughput between launches, beside what their blocks explain."""
+    df: float
+    """Degrees of freedom."""
+    within: float = 0.0
+    """Mean variance that the blocks of a launch leave in its log throughput; no launch is taken for steadier."""
+
+
+PRIOR_SPREAD = LaunchSpread(math.hypot(LAUNCH_PRIOR_SD, LAUNCH_DRIFT_SD), LAUNCH_PRIOR_DF)
+"""What is known of launches before any was seen."""
+MOST_SPREAD_DF = 12
+"""Launches of other settings count as no more evidence than this: settings are not all equally steady."""
+
+
+@dataclass(frozen=True)
 class StepTime:
     """Seconds per optimizer step over all timed steps."""
 
@@ -58,6 +96,8 @@ class PairedLaunch:
     a: tuple[Block, ...]
     """A's blocks in the order in which they ran: two of each cycle."""
     b: tuple[Block, ...]
+    interleaved: bool = True
+    """False for two launches one after the other: what the machine drifts between them is in their ratio."""
 
 
 @dataclass(frozen=True)
@@ -70,29 +110,46 @@ class Ratio:
     confidence: float
 
 
-LEAST_QUIET_BLOCKS = 3
-"""With fewer undisturbed blocks of a launch all of them count, and the row says so."""
 LEAST_QUIET_PAIRS = 3
 """With fewer undisturbed pairs of launches all of them count: the interval is then as wide as they scatter."""
 
 
-def throughput(launches: Sequence[Launch], confidence: float = 0.95) -> Throughput | None:
+def launch_spread(settings: Iterable[Sequence[Launch]]) -> LaunchSpread:
+    """The prior pooled with how much the launches of each of these settings differ.
+
+    A machine that drifts shows it in settings that were launched at different times, and then no setting that was
+    launched once may be taken for steadier.
+    """
+    square, df = PRIOR_SPREAD.df * PRIOR_SPREAD.sd**2, PRIOR_SPREAD.df
+    every: list[float] = []
+    for launches in settings:
+        logs = [list(map(log_rate, blocks)) for launch in launches if (blocks := counting_blocks(launch.blocks))]
+        within = [variance_of_launch(values) for values in logs]
+        every += within
+        if len(logs) > 1:
+            centres = [median(values) for values in logs]
+            mean, more = fmean(centres), len(centres) - 1
+            square += max(0.0, sum((centre - mean) ** 2 for centre in centres) - more * fmean(within))
+            df += more
+    return LaunchSpread(math.sqrt(square / df), min(df, MOST_SPREAD_DF), fmean(every) if every else 0.0)
+
+
+def throughput(
+    launches: Sequence[Launch], confidence: float = 0.95, spread: LaunchSpread = PRIOR_SPREAD
+) -> Throughput | None:
     """Geometric mean of the launches' median block throughputs; None where no block counts.
 
     The interval is that of a moderated t statistic on the launches' log medians: their variance is pooled with a
     prior (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, article 3), so that even
-    one launch has an interval, as wide as launches usually differ.
+    one launch has an interval, as wide as launches usually differ, or do in this study where `spread` tells.
     """
-    used = [blocks for launch in launches if (blocks := _valid(launch.blocks))]
+    used = [blocks for launch in launches if (blocks := counting_blocks(launch.blocks))]
     if not used:
         return None
-    logs = [[_log_rate(block) for block in blocks] for blocks in used]
-    centre, error, df = _moderated(
-        [median(values) for values in logs],
-        [_variance_of_median(values) for values in logs],
-        LAUNCH_PRIOR_SD,
-        LAUNCH_PRIOR_DF,
-    )
+    logs = [[log_rate(block) for block in blocks] for blocks in used]
+    within = [variance_of_launch(values) for values in logs]
+    prior_sd = math.sqrt(spread.sd**2 + max(spread.within, fmean(within)))
+    centre, error, df = _moderated([median(values) for values in logs], within, prior_sd, spread.df)
     low, value, high = _interval(centre, error, df, confidence)
     blocks = [block for launch in used for block in launch]
     return Throughput(value, low, high, confidence, len(used), len(blocks), sum(block.steps for block in blocks))
@@ -103,25 +160,27 @@ def step_time(launches: Sequence[Launch]) -> StepTime | None:
     times = sorted(t for launch in launches for t in launch.step_times_s if math.isfinite(t) and t > 0)
     if not times:
         return None
-    return StepTime(_percentile(times, 0.5), _percentile(times, 0.95))
+    return StepTime(percentile(times, 0.5), percentile(times, 0.95))
 
 
 def compare(pairs: Sequence[PairedLaunch], confidence: float = 0.95) -> Ratio | None:
     """B against A over pairs of interleaved launches; None where no cycle counts.
 
-    Within a cycle A B B A a steady drift cancels out. A pair's log ratio is the median over its cycles; over the
-    pairs the interval is that of a moderated paired t (see `throughput`), because more cycles of one pair never
-    remove the offset of its two launches.
+    Within a cycle A B B A a steady drift cancels out. A pair's log ratio is the Hodges-Lehmann estimate over its
+    cycles; over the pairs the interval is that of a moderated paired t (see `throughput`), because more cycles of one
+    pair never remove the offset of its two launches.
     """
-    cycles = [ratios for pair in pairs if (ratios := _cycle_log_ratios(pair))]
-    if not cycles:
+    told = [(pair, ratios) for pair in pairs if (ratios := cycle_log_ratios(pair))]
+    if not told:
         return None
-    centre, error, df = _moderated(
-        [median(values) for values in cycles],
-        [_variance_of_median(values) for values in cycles],
-        PAIR_PRIOR_SD,
-        PAIR_PRIOR_DF,
-    )
+    cycles = [ratios for _, ratios in told]
+    within = [variance_of_median(values) * HODGES_LEHMANN_GAIN for values in cycles]
+    expected = [
+        PAIR_PRIOR_CYCLES * own if pair.interleaved else ALTERNATING_PRIOR_BLOCKS * _block_variance(pair)
+        for (pair, _), own in zip(told, within, strict=True)
+    ]
+    prior_sd = math.sqrt(PAIR_PRIOR_SD**2 + fmean(expected))
+    centre, error, df = _moderated([hodges_lehmann(values) for values in cycles], within, prior_sd, PAIR_PRIOR_DF)
     low, value, high = _interval(centre, error, df, confidence)
     return Ratio(value, low, high, confidence)
 
@@ -140,18 +199,21 @@ def verdict(ratio: Ratio | None, margin_fraction: float) -> Verdict:
     return "slower" if ratio.high < 1 else "undecided"
 
 
-def separated(a: Throughput, b: Throughput) -> bool:
-    """True where the interval of the log difference of two independently launched settings leaves out zero."""
-    ratio = unpaired_ratio(a, b, a.confidence)
+def separated(a: Throughput, b: Throughput, comparisons: int = 1, spread: LaunchSpread = PRIOR_SPREAD) -> bool:
+    """True where the interval of the log difference of two independently launched settings leaves out zero.
+
+    `comparisons` share the error (Bonferroni).
+    """
+    ratio = unpaired_ratio(a, b, 1 - (1 - a.confidence) / comparisons, spread)
     return ratio.low > 1 or ratio.high < 1
 
 
-def unpaired_ratio(a: Throughput, b: Throughput, confidence: float) -> Ratio:
-    """B over A for settings that were launched independently.
+def unpaired_ratio(a: Throughput, b: Throughput, confidence: float, spread: LaunchSpread = PRIOR_SPREAD) -> Ratio:
+    """B over A for settings that were launched independently; `spread` is that with which both were computed.
 
     Welch's interval: the variances add, the degrees of freedom follow Satterthwaite, rounded down.
     """
-    parts = [(_standard_error(t) ** 2, _throughput_df(t)) for t in (a, b)]
+    parts = [(_standard_error(t, spread) ** 2, _throughput_df(t, spread)) for t in (a, b)]
     total = sum(square for square, _ in parts)
     df = total**2 / sum(square**2 / df for square, df in parts)
     centre = math.log(b.value) - math.log(a.value)
@@ -168,46 +230,41 @@ def paired_ratio(pairs: Sequence[tuple[Launch, Launch]], confidence: float) -> R
     """
     quiet = [pair for pair in pairs if not any(map(was_disturbed, pair))]
     counting = quiet if len(quiet) >= LEAST_QUIET_PAIRS else pairs
-    used = [(a, b) for first, second in counting if (a := _log_rates(first)) and (b := _log_rates(second))]
+    used = [(a, b) for first, second in counting if (a := log_rates(first)) and (b := log_rates(second))]
     if not used:
         return None
-    centre, error, df = _moderated(
-        [median(b) - median(a) for a, b in used],
-        [_variance_of_median(a) + _variance_of_median(b) for a, b in used],
-        math.sqrt(2) * LAUNCH_PRIOR_SD,
-        LAUNCH_PRIOR_DF,
-    )
+    within = [variance_of_median(a) + variance_of_median(b) for a, b in used]
+    # One pair alone shows nothing of how pairs spread: its own block noise comes on top of the prior.
+    prior_sd = math.sqrt(2 * LAUNCH_PRIOR_SD**2 + (within[0] if len(used) == 1 else 0.0))
+    centre, error, df = _moderated([median(b) - median(a) for a, b in used], within, prior_sd, LAUNCH_PRIOR_DF)
     low, value, high = _interval(centre, error, df, confidence)
     return Ratio(value, low, high, confidence)
 
 
-def _throughput_df(value: Throughput) -> int:
-    return LAUNCH_PRIOR_DF + value.launches - 1
+def _throughput_df(value: Throughput, spread: LaunchSpread) -> float:
+    return spread.df + value.launches - 1
 
 
-def _standard_error(value: Throughput) -> float:
+def _standard_error(value: Throughput, spread: LaunchSpread) -> float:
     """Standard error of log throughput, from the interval that was made of it."""
     half_width = (math.log(value.high) - math.log(value.low)) / 2
-    return half_width / t_quantile(value.confidence, _throughput_df(value))
+    return half_width / t_quantile(value.confidence, _throughput_df(value, spread))
 
 
 def _moderated(
-    centres: Sequence[float], variances_within: Sequence[float], prior_sd: float, prior_df: int
-) -> tuple[float, float, int]:
+    centres: Sequence[float], variances_within: Sequence[float], prior_sd: float, prior_df: float
+) -> tuple[float, float, float]:
     """Mean, its standard error and degrees of freedom for launch (or pair) centres with a prior variance.
 
-    One centre alone shows nothing of how launches spread: its own block noise comes on top of the prior. The spread
-    of several holds their block noise already, so that the larger of the two counts.
+    The prior holds the noise within a launch, as the spread of several does; less than that noise it never is.
     """
     mean, number = fmean(centres), len(centres)
     df = prior_df + number - 1
     spread = (prior_df * prior_sd**2 + sum((centre - mean) ** 2 for centre in centres)) / df
-    within = fmean(variances_within)
-    square = spread + within if number == 1 else max(spread, within) / number
-    return mean, math.sqrt(square), df
+    return mean, math.sqrt(max(spread, fmean(variances_within)) / number), df
 
 
-def _interval(centre: float, error: float, df: int, confidence: float) -> tuple[float, float, float]:
+def _interval(centre: float, error: float, df: float, confidence: float) -> tuple[float, float, float]:
     width = t_quantile(confidence, df) * error
     low, value, high = (
         math.exp(max(-_MAX_LOG, min(_MAX_LOG, log))) for log in (centre - width, centre, centre + width)
@@ -215,63 +272,17 @@ def _interval(centre: float, error: float, df: int, confidence: float) -> tuple[
     return low, value, high
 
 
-def _variance_of_median(values: Sequence[float]) -> float:
-    """Variance of the median of `values`: pi/2 times that of the mean (the asymptotic figure for normal noise).
-
-    The spread is taken from the median absolute deviation: a median that some disturbed blocks cannot move shall not
-    have an interval that they stretch without bound.
-    """
-    if len(values) < 2:
-        return 0.0
-    centre = median(values)
-    sd = NORMAL_SD_PER_MAD * median(abs(value - centre) for value in values)
-    return math.pi / 2 * sd**2 / len(values)
+def _block_variance(pair: PairedLaunch) -> float:
+    """How much single blocks scatter, both launches together."""
+    launches = [[log_rate(block) for block in counting_blocks(blocks)] for blocks in (pair.a, pair.b)]
+    return sum(robust_variance(values) for values in launches if values)
 
 
-def _counts(block: Block) -> bool:
-    return block.samples > 0 and math.isfinite(block.elapsed_s) and block.elapsed_s > 0
-
-
-def _valid(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks of one launch that count: without those that other processes disturbed, where enough are left."""
-    counting = [block for block in blocks if _counts(block)]
-    quiet = [block for block in counting if not block.is_disturbed]
-    return quiet if len(quiet) >= LEAST_QUIET_BLOCKS else counting
-
-
-def _log_rates(launch: Launch) -> list[float]:
-    return [_log_rate(block) for block in _valid(launch.blocks)]
-
-
-def disturbed_blocks(launches: Sequence[Launch]) -> tuple[int, int]:
-    """Blocks used though they were disturbed, and all that were used."""
-    used = [block for launch in launches for block in _valid(launch.blocks)]
-    return sum(block.is_disturbed for block in used), len(used)
-
-
-def was_disturbed(launch: Launch) -> bool:
-    """True where too few blocks of the launch were left alone by other processes."""
-    return disturbed_blocks([launch])[0] > 0
-
-
-def _log_rate(block: Block) -> float:
-    log = math.log(block.samples) - math.log(block.elapsed_s)
-    return max(-_MAX_LOG_RATE, min(_MAX_LOG_RATE, log))
-
-
-def _cycle_log_ratios(pair: PairedLaunch) -> list[float]:
+def cycle_log_ratios(pair: PairedLaunch) -> list[float]:
     """Log ratio of each whole cycle; of a pair that ended before its first cycle was over, of what there is."""
     length = min(len(pair.a), len(pair.b))
     whole = [(pair.a[i : i + 2], pair.b[i : i + 2]) for i in range(0, length - 1, 2)]
     cycles = whole or [(pair.a[:1], pair.b[:1])]
-    counting = [(a, b) for a, b in cycles if a and b and all(map(_counts, a + b))]
+    counting = [(a, b) for a, b in cycles if a and b and all(map(counts, a + b))]
     quiet = [(a, b) for a, b in counting if not any(block.is_disturbed for block in (*a, *b))]
-    return [fmean(map(_log_rate, b)) - fmean(map(_log_rate, a)) for a, b in quiet or counting]
-
-
-def _percentile(ordered: Sequence[float], fraction: float) -> float:
-    """Percentile of sorted values with linear interpolation between neighbours."""
-    place = fraction * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    return [fmean(map(log_rate, b)) - fmean(map(log_rate, a)) for a, b in quiet or counting]

@@ -9,7 +9,7 @@ from statistics import fmean
 from gputune_tui.domain.conditions import Conditions, GpuConditions, Neighbour, Pressure
 from gputune_tui.domain.trial import SPARE_CPU_FRACTION, Block, Launch, Trial
 from gputune_tui.ranking.drift import drift_between, drift_within
-from gputune_tui.ranking.statistics import disturbed_blocks
+from gputune_tui.ranking.estimates import disturbed_blocks
 from gputune_tui.units import bytes_text, percent_text
 
 BUSY_BEFORE_FRACTION = 0.25

@@ -1,12 +1,12 @@
-"""What a leaderboard's row is called: its settings, its throughput, and why it has no rank."""
+"""What a leaderboard's row is called (settings, throughput, why it has no rank), and a verdict in words."""
 
 from __future__ import annotations
 
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import TrialState
 from gputune_tui.ranking.leaderboard import Row
-from gputune_tui.ranking.statistics import Throughput
-from gputune_tui.units import UNKNOWN, percent_text, three_digits
+from gputune_tui.ranking.statistics import Ratio, Throughput, Verdict
+from gputune_tui.units import UNKNOWN, given_percent_text, percent_text, ratio_interval_text, three_digits
 
 
 def settings_text(settings: TrainSettings, reference: TrainSettings | None) -> str:
@@ -57,3 +57,15 @@ def why_unranked(row: Row) -> str | None:
     if row.feasible is False:
         return "over budget"
     return "memory peak unknown" if row.feasible is None else None
+
+
+def verdict_text(said: Verdict, ratio: Ratio | None, margin_fraction: float, elapsed_s: float | None = None) -> str:
+    """B against A: "B is 1.23x A (1.20 to 1.26)", "tied within 3 % (0.99 to 1.02)", "undecided after 95 s: ..."."""
+    undecided = "undecided" if elapsed_s is None else f"undecided after {elapsed_s:.0f} s"
+    if ratio is None:
+        return undecided
+    figure, interval = ratio_interval_text(ratio.value, ratio.low, ratio.high)
+    if said == "tied":
+        return f"tied within {given_percent_text(margin_fraction)} ({interval})"
+    found = f"B is {figure} A ({interval})"
+    return f"{undecided}: {found}" if said == "undecided" else found

@@ -9,8 +9,9 @@ from typing import Literal
 
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Launch
+from gputune_tui.ranking.estimates import was_disturbed
 from gputune_tui.ranking.rounds import ratio_between
-from gputune_tui.ranking.statistics import Ratio, paired_ratio, throughput, unpaired_ratio, verdict, was_disturbed
+from gputune_tui.ranking.statistics import Ratio, paired_ratio, throughput, unpaired_ratio, verdict
 
 SPENDING_POWER = 1.5
 """Above 1 most of the finals' error is kept for the later looks, where it decides more."""

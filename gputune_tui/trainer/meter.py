@@ -104,8 +104,14 @@ class Meter:
         )
 
     def settle(self) -> None:
-        """Use up what the loader has prepared while a paced trial waited for its turn."""
-        for _ in range(PREFETCH_FACTOR_USED * self._prefetched_windows or 1):
+        """Use up what the loader has prepared while a paced trial waited for its turn.
+
+        The block that follows is at least as long: otherwise a trial with loader workers would spend most of its time
+        on steps that do not count.
+        """
+        steps = PREFETCH_FACTOR_USED * self._prefetched_windows or 1
+        self._steps_per_block = max(self._steps_per_block, steps)
+        for _ in range(steps):
             self._guard.take([self._run()])
         self._device.synchronize()
         self._shapes.settle()

@@ -31,7 +31,8 @@ from gputune_tui.engine.events import (
 )
 from gputune_tui.engine.race_text import dropped_text, finished_text, round_text
 from gputune_tui.ranking.leaderboard import Leaderboard, leaderboard
-from gputune_tui.ranking.wording import speed_text
+from gputune_tui.ranking.statistics import Ratio, Verdict
+from gputune_tui.ranking.wording import speed_text, verdict_text
 from gputune_tui.units import bytes_text, ratio_text, seconds_text
 
 KEPT_MESSAGES = 500
@@ -56,8 +57,10 @@ class Comparison:
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
-    verdict: str | None = None
+    verdict: Verdict = "undecided"
     over: bool = False
+    margin_fraction: float = 0.03
+    elapsed_s: float | None = None
 
 
 @dataclass
@@ -208,7 +211,13 @@ class TuneState:
             for trial in (event.a, event.b):
                 self.trials[trial.id] = trial
             self._board = None
-            self.comparison = Comparison(event.a.settings, event.b.settings, over=True)
+            self.comparison = Comparison(
+                event.a.settings,
+                event.b.settings,
+                over=True,
+                margin_fraction=event.margin_fraction,
+                elapsed_s=event.elapsed_s,
+            )
         found = self.comparison
         if found is None:
             return
@@ -234,11 +243,10 @@ def comparison_text(found: Comparison) -> str:
     pairs = f"{found.pairs} {'pair' if found.pairs == 1 else 'pairs'}"
     if found.ratio is None or found.low is None or found.high is None:
         return f"A against B: {pairs}"
-    figures = f"{ratio_text(found.ratio)} ({ratio_text(found.low)} to {ratio_text(found.high)}), {pairs}"
     if not found.over:
-        return f"A against B: {figures}"
-    words = {"faster": "B is faster", "slower": "B is slower", "tied": "tied", "undecided": "undecided"}
-    return f"{words.get(str(found.verdict), str(found.verdict))}: {figures}"
+        return f"A against B: {ratio_text(found.ratio)} ({ratio_text(found.low)} to {ratio_text(found.high)}), {pairs}"
+    ratio = Ratio(found.ratio, found.low, found.high, 0.95)
+    return f"{verdict_text(found.verdict, ratio, found.margin_fraction, found.elapsed_s)}, {pairs}"
 
 
 def _planned(event: SearchPlanned) -> str:

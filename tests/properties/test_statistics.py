@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune_tui.domain.trial import Block, Launch, MemoryPeaks
-from gputune_tui.ranking.statistics import PairedLaunch, compare, separated, throughput, verdict
+from gputune_tui.ranking.estimates import hodges_lehmann
+from gputune_tui.ranking.statistics import (
+    PairedLaunch,
+    compare,
+    launch_spread,
+    separated,
+    throughput,
+    verdict,
+)
 
 anything = st.builds(Block, st.integers(-1, 10**6), st.integers(0, 100), st.floats())
 sane = st.builds(Block, st.integers(1, 10**6), st.integers(1, 100), st.floats(1e-6, 1e6))
@@ -72,3 +80,27 @@ def test_b_against_a_is_the_inverse_of_a_against_b(pairs: list[PairedLaunch], ma
 def test_no_block_whatever_breaks_a_comparison(pairs: list[PairedLaunch]) -> None:
     ratio = compare(pairs)
     assert ratio is None or 0 < ratio.low <= ratio.value <= ratio.high < math.inf
+
+
+numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
+
+
+@given(numbers, st.floats(-1e6, 1e6), st.randoms(use_true_random=False))
+def test_hodges_lehmann_moves_with_its_values(values: list[float], shift: float, random: object) -> None:
+    centre = hodges_lehmann(values)
+    assert min(values) <= centre <= max(values)
+    assert hodges_lehmann([value + shift for value in values]) == pytest.approx(centre + shift, abs=1e-6)
+    assert hodges_lehmann([-value for value in values]) == pytest.approx(-centre, abs=1e-6)
+    shuffled = list(values)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]  # Hypothesis gives a Random
+    assert hodges_lehmann(shuffled) == centre
+
+
+@given(st.lists(launches_of(anything), max_size=4))
+def test_no_block_whatever_breaks_the_spread_of_launches(settings: list[list[Launch]]) -> None:
+    spread = launch_spread(settings)
+    assert 0 < spread.sd < math.inf
+    assert spread.df > 0
+    for launches in settings:
+        found = throughput(launches, spread=spread)
+        assert found is None or not separated(found, found, 5, spread)

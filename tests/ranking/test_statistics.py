@@ -9,11 +9,12 @@ from random import Random
 import pytest
 
 from gputune_tui.domain.trial import Block, Launch, MemoryPeaks
+from gputune_tui.ranking.estimates import disturbed_blocks, hodges_lehmann
 from gputune_tui.ranking.statistics import (
     PairedLaunch,
     Ratio,
     compare,
-    disturbed_blocks,
+    launch_spread,
     separated,
     step_time,
     throughput,
@@ -189,7 +190,7 @@ def test_ratios_hold_the_truth_as_often_as_they_say() -> None:
         a, b = (blocks(*(math.exp(arm + random.gauss(0, 0.05)) for _ in range(8))) for arm in arms)
         return PairedLaunch(a, b)
 
-    for count in (1, 3, 5, 8):
+    for count in (2, 3, 5, 8):
         found = [compare([pair() for _ in range(count)]) for _ in range(1000)]
         held = sum(ratio is not None and ratio.low <= 1 <= ratio.high for ratio in found)
         assert held >= 930, f"{count} pairs: {held}"
@@ -223,3 +224,29 @@ def test_disturbed_cycles_are_left_out_of_a_comparison() -> None:
     found = compare([PairedLaunch(a, broken)])
     assert found is not None
     assert found.value == pytest.approx(1.1)
+
+
+def test_hodges_lehmann_is_between_mean_and_median_and_bears_a_stray_value() -> None:
+    assert hodges_lehmann([3.0]) == 3.0
+    assert hodges_lehmann([1.0, 2.0]) == 1.5
+    assert hodges_lehmann([1.0, 2.0, 3.0, 4.0, 5.0, 1000.0]) == pytest.approx(3.75, abs=0.3)
+
+
+def test_launches_of_any_setting_tell_how_launches_differ() -> None:
+    assert launch_spread([]) == launch_spread([[launch(100.0)], [launch(50.0)]]), "launches of two settings may differ"
+    steady = launch_spread([[launch(100.0)] * 4])
+    straying = launch_spread([[launch(100.0), launch(70.0), launch(130.0)], [launch(50.0)]])
+    assert steady.sd < launch_spread([]).sd < straying.sd
+    assert straying.df == launch_spread([]).df + 2
+    once, strayed = throughput([launch(100.0)]), throughput([launch(100.0)], spread=straying)
+    assert once is not None
+    assert strayed is not None
+    assert strayed.high > once.high
+
+
+def test_more_comparisons_ask_for_a_larger_difference() -> None:
+    slow, fast = throughput([launch(100.0)]), throughput([launch(118.0)])
+    assert slow is not None
+    assert fast is not None
+    assert separated(slow, fast)
+    assert not separated(slow, fast, comparisons=10)

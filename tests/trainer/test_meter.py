@@ -167,6 +167,14 @@ def test_a_paced_trial_uses_up_what_the_loader_prepared_while_it_waited(monkeypa
         assert block.samples_per_s == pytest.approx(80.0, rel=0.01)
 
 
+def test_a_paced_block_is_at_least_as_long_as_what_came_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, lambda _run: 0.5, prefetched=3)
+    bench.meter.warm_up()
+    bench.meter.settle()
+    bench.meter.block()
+    assert bench.blocks[0].steps == 6
+
+
 def test_without_prefetch_a_paced_trial_still_takes_one_step_before_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     bench.meter.settle()

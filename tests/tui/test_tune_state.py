@@ -178,7 +178,7 @@ def test_a_comparison_grows_pair_by_pair_to_its_verdict() -> None:
     assert comparison_text(found) == "A against B: 1.50x (1.20x to 1.80x), 1 pair"
     state.take(Compared(A_TRIAL, B_TRIAL, 1.0, 0.99, 1.01, 0.95, "tied", 6, 3))
     assert state.comparison is not None
-    assert comparison_text(state.comparison) == said(state)[-1] == "tied: 1.00x (0.99x to 1.01x), 3 pairs"
+    assert comparison_text(state.comparison) == said(state)[-1] == "tied within 3 % (0.99 to 1.01), 3 pairs"
     assert set(state.trials) == {1, 2}
     # The next one begins anew.
     state.take(TrialStarted(3, B, 1, None, "A"))
