@@ -8,29 +8,26 @@ by SIGCONT in between. The interval is that of Student's t over the cycles' log 
 
 from __future__ import annotations
 
-import math
 import os
 import signal
-import statistics
 import sys
 import tempfile
 import time
 from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from gputune_tui.domain.job import MeasurePlan
-from gputune_tui.domain.protocol import Finish, RunBlock
-from gputune_tui.domain.trial import Block
+from gputune_tui.domain.protocol import Finish
 from gputune_tui.trial.launcher import LocalLauncher
 from gputune_tui.trial.supervisor import Limits, TrialRun, become_subreaper
 from tests.benchmarks.ratios import LEAST_CYCLES, ratio_interval
+from tests.benchmarks.resident import ORDER, log_ratios, wait_ready
 from tests.benchmarks.start import lm_tiny
 from tests.pty.terminal import Terminal
 
 CYCLES = 400
-ORDER = (False, True, True, False)
-"""Whether the monitor runs: a steady drift of the machine cancels out within a cycle."""
 BLOCK_S = 0.15
 """Short, for a machine whose speed drifts by several percent within seconds. A tick that fell due while the monitor was
 stopped comes as soon as it is let go, so in its blocks it ticks more often than its interval says, never less."""
@@ -42,29 +39,6 @@ def toggle(pids: list[int], runs: bool) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT if runs else signal.SIGSTOP)
-
-
-def next_block(run: TrialRun) -> Block:
-    """Order one block and wait for it."""
-    before = len(run.seen.blocks)
-    run.order(RunBlock())
-    while len(run.seen.blocks) == before or run.seen.phase != "ready":
-        run.poll()
-        assert not run.finished, run.failure
-    return run.seen.blocks[-1]
-
-
-def log_ratios(run: TrialRun, pids: list[int], cycles: int) -> list[float]:
-    """Of each cycle: log throughput with the monitor on, less that with it off."""
-    found = []
-    for _ in range(cycles):
-        rates: dict[bool, list[float]] = {True: [], False: []}
-        for runs in ORDER:
-            toggle(pids, runs)
-            rates[runs].append(math.log(next_block(run).samples_per_s))
-        found.append(statistics.fmean(rates[True]) - statistics.fmean(rates[False]))
-    toggle(pids, True)
-    return found
 
 
 def main() -> int:
@@ -79,11 +53,10 @@ def main() -> int:
         pids = list(monitor.processes())
         run = TrialRun(LocalLauncher().launch(job, Path(folder) / "trial"), Limits())
         try:
-            while run.seen.phase != "ready":
-                run.poll()
-                assert not run.finished, run.failure
+            wait_ready(run)
             time.sleep(3)  # the monitor's own start is no part of it
-            ratios = log_ratios(run, pids, cycles)
+            ratios = list(islice(log_ratios(run, lambda runs: toggle(pids, runs)), cycles))
+            toggle(pids, True)
             replaced = [pid for pid in pids if not Path(f"/proc/{pid}").exists()]
             run.order(Finish())
         finally:

@@ -193,6 +193,28 @@ def test_shared_memory_that_is_removed(run_case: RunCase) -> None:
     assert run_case("class Workload(Base): pass", num_workers=2).is_complete
 
 
+REMOVING_SEMAPHORES = """
+import glob
+class Workload(Base):
+    before = set(glob.glob("/dev/shm/sem.*"))
+    def build_loader(self, batch_size, num_workers):
+        return DataLoader(Numbers(), batch_size, num_workers=num_workers, persistent_workers=True,
+                          multiprocessing_context={context!r})
+    def loss(self, model, batch):
+        for file in set(glob.glob("/dev/shm/sem.*")) - self.before:
+            os.unlink(file)
+        return super().loss(model, batch)
+"""
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_semaphores_that_are_removed(run_case: RunCase, context: str) -> None:
+    """As systemd does at a logout: whoever has opened them keeps them."""
+    result = run_case(REMOVING_SEMAPHORES.format(context=context), num_workers=2)
+    assert result.is_complete, result.message
+    assert run_case("class Workload(Base): pass", num_workers=2).is_complete
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_no_file_descriptor_is_left_for_the_trial_itself(run_case: RunCase, kept: bool) -> None:
     source = f"""

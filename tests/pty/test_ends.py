@@ -36,6 +36,17 @@ def test_q(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_q_while_the_trial_and_the_reader_of_the_panels_both_hang(start: Start, tmp_path: Path) -> None:
+    terminal = in_the_middle(start, tmp_path)
+    os.kill(terminal.process_with("telemetry.sampler"), signal.SIGSTOP)
+    terminal.keys("q")
+    assert terminal.wait_exit() == 0
+    terminal.wait_all_gone(0.0)
+    terminal.assert_clean()
+    assert ends(tmp_path) == KEPT
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal(number: signal.Signals, start: Start, tmp_path: Path) -> None:
     terminal = in_the_middle(start, tmp_path)

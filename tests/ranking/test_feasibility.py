@@ -10,6 +10,7 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.domain.trial import FailureReason, Trial, TrialState
 from gputune_tui.ranking.feasibility import is_feasible, smallest_peak
+from gputune_tui.ranking.leaderboard import leaderboard
 from tests.ranking.make import MIB, complete, failed, launch
 
 
@@ -53,6 +54,19 @@ def test_a_lower_bound_rules_out_and_never_in() -> None:
 
 def test_a_trial_that_has_not_run_is_unknown() -> None:
     assert is_feasible(Trial(1, TrainSettings(), TrialState.WAITING), MemoryBudget(100)) is None
+
+
+@pytest.mark.parametrize("peaks", [(100, 100, 100), (100, 80, 60), (100, 140, 90)], ids=["flat", "falling", "noisy"])
+def test_readings_that_do_not_grow_with_the_batch_say_nothing_of_batches_that_were_not_tried(
+    peaks: tuple[int, ...],
+) -> None:
+    budget = MemoryBudget(1000)
+    tried = [complete(2**n, launch(5.0, peak=peak)) for n, peak in enumerate(peaks)]
+    larger = [Trial(1024, TrainSettings(micro_batch_size=1024), TrialState.WAITING)]
+    larger.append(failed(2048, FailureReason.CRASH, seen=50))
+    board = leaderboard([*tried, *larger], budget, tried[0].settings)
+    assert {row.trial.id: row.feasible for row in board.rows} == {1: True, 2: True, 4: True, 1024: None, 2048: None}
+    assert {row.trial.id for row in board.rows if row.rank is not None} == {1, 2, 4}
 
 
 def test_smallest_peak_prefers_what_trials_need_to_what_they_had_got_to() -> None:
