@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from gputune_tui import __version__
-from gputune_tui.cli.options import json_option, study_options
+from gputune_tui.cli.options import json_option, search_options, study_options
 
 SCREEN = "screen"
 """The command that runs where none is named."""
@@ -37,10 +37,7 @@ def gputune() -> None:
 
 @gputune.command(SCREEN)
 @click.argument("workload", nargs=-1)
-@click.option("--space", metavar='"K=V1,V2;..."', help="Values that the search tries. Default: said when it starts.")
-@click.option(
-    "--sampler", type=click.Choice(["grid", "random"]), default="grid", show_default=True, help="Order of the settings."
-)
+@search_options
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters alone.")
 @click.option("--no-mouse", "mouse", is_flag=True, flag_value=False, default=True, help="Leave the mouse alone.")
 @click.option("--low-bandwidth", is_flag=True, help="Fewer updates, for slow links.")
@@ -57,13 +54,7 @@ def screen(command: tuple[str, ...] | None, /, **given: Any) -> int:
 
 @gputune.command()
 @click.argument("workload", nargs=-1)
-@click.option("--space", metavar='"K=V1,V2;..."', help="Values to try. Default: printed before the first trial.")
-@click.option(
-    "--sampler", type=click.Choice(["grid", "random"]), default="grid", show_default=True, help="Order of the settings."
-)
-@click.option(
-    "--race", is_flag=True, help="Short launches first, the clearly slower dropped, then rounds among the fastest."
-)
+@search_options
 @click.option("--max-time", metavar="TIME", help="Start no further trial after this long.")
 @click.option("--again", metavar="ID,...|disturbed", help="Measure these trials of the study again before going on.")
 @study_options

@@ -38,10 +38,27 @@ _STUDY_OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("--trial-timeout", metavar="TIME", help="End a trial after this long. Default: no limit."),
 )  # fmt: skip
 
+_SEARCH_OPTIONS: tuple[Callable[[F], F], ...] = (
+    click.option("--space", metavar='"K=V1,V2;..."', help="Values to try. Default: said before the first trial."),
+    click.option("--sampler", type=click.Choice(["grid", "random"]), default="grid", show_default=True,
+                 help="Order of the settings."),
+    click.option("--race", is_flag=True,
+                 help="Short launches first, the clearly slower dropped, then rounds among the fastest."),
+)  # fmt: skip
+
 
 def study_options(command: F) -> F:
     """Add the options that decide what a study is."""
-    for option in reversed(_STUDY_OPTIONS):
+    return _with(_STUDY_OPTIONS, command)
+
+
+def search_options(command: F) -> F:
+    """Add the options that decide what a search tries, and how."""
+    return _with(_SEARCH_OPTIONS, command)
+
+
+def _with(options: Sequence[Callable[[F], F]], command: F) -> F:
+    for option in reversed(options):
         command = option(command)
     return command
 

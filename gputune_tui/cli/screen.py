@@ -35,7 +35,7 @@ def screen(command: tuple[str, ...] | None, given: dict[str, Any]) -> int:
             )
     # Without a workload the form asks for one, and begins with the other options as they were given.
     config = study_config(command, given if names or command is not None else {**given, "workload": ("",)})
-    search = Search(given["space"], given["sampler"])
+    search = Search(given["space"], given["sampler"], race=given["race"])
     interval_s = interval_of(given["interval"])
     if given["low_bandwidth"]:
         # Read by textual when it is imported.
