@@ -33,8 +33,8 @@ LAUNCH_DRIFT_SD = 0.05
 launches one after the other deviated (the same section). Over hours it was 10 %, which a study's own launches show."""
 LAUNCH_PRIOR_DF = 4
 """How many launches' worth of evidence that prior stands for: a few launches of one's own outweigh it."""
-PAIR_PRIOR_SD = 0.045
-"""Standard deviation of what the log ratios of two launches of a setting differ by beside the noise of their cycles."""
+PAIR_PRIOR_SD = math.sqrt(2) * LAUNCH_PRIOR_SD
+"""Of the log ratio of two launches of a setting, beside the noise of their cycles."""
 PAIR_PRIOR_CYCLES = 1.25
 """A machine that strays within a pair strays between pairs, too: so many times the variance that a pair's cycles leave
 in its ratio is in the prior. Without it a noisy machine looks steadier than it is while there are few pairs."""
