@@ -42,7 +42,17 @@ class DevicePlace:
             raise EnvironmentProblem(in_use_text(self._label, others) + "; --share measures beside it")
 
     def take(self) -> Generator[EngineEvent | None, None, None]:
-        """Wait until nobody else measures or computes on the device; with `share` for nobody."""
+        """Wait until nobody else measures or computes on the device; with `share` for nobody.
+
+        A wait that is broken off gives back what it has got so far.
+        """
+        try:
+            yield from self._take()
+        except BaseException:
+            self.release()
+            raise
+
+    def _take(self) -> Generator[EngineEvent | None, None, None]:
         self._met = {}
         if self.share:
             if holder := self.lock.share():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from gputune_tui.domain.trial import Block
 from gputune_tui.trainer.pressure import PressureWatch
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+REST_S = 0.03
+"""Processes that use no CPU for so long are at rest: three ticks of the kernel's account."""
+LONGEST_REST_S = 2.0
+"""A loader that is slower than that is not waited for."""
 _BUSY = (0, 1, 2, 5, 6)
 """Columns of /proc/stat: user (guests included), nice, system, irq, softirq (proc(5))."""
 _IDLE = (3, 4)
@@ -54,12 +59,25 @@ class CpuWatch:
             busy = sum(row[column] for row in rows for column in _BUSY)
             idle = sum(row[column] for row in rows for column in _IDLE)
             steal = sum(row[_STEAL] for row in rows)
-            children = sum(map(self._ticks_of, self._descendants()))
+            children = self._childrens_ticks()
         except (OSError, ValueError, IndexError):
             return None
         usage, reaped = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
         own_s = usage.ru_utime + usage.ru_stime + reaped.ru_utime + reaped.ru_stime + children / TICKS_PER_S
         return CpuReading(busy / TICKS_PER_S, idle / TICKS_PER_S, steal / TICKS_PER_S, own_s)
+
+    def wait_for_rest(self) -> None:
+        """Until what this process has started uses no CPU any more, as loader workers do once all is prefetched."""
+        until = time.monotonic() + LONGEST_REST_S
+        try:
+            before = None
+            while before != (before := self._childrens_ticks()) and time.monotonic() < until:
+                time.sleep(REST_S)
+        except (OSError, ValueError, IndexError):
+            return
+
+    def _childrens_ticks(self) -> int:
+        return sum(map(self._ticks_of, self._descendants()))
 
     def _counts(self, line: str) -> bool:
         name = line.partition(" ")[0]
@@ -124,6 +142,10 @@ class BlockWatch:
         self._cpu = cpu or CpuWatch()
         self._pressure = pressure or PressureWatch()
         self._begun: CpuReading | None = None
+
+    def wait_for_rest(self) -> None:
+        """Until loader workers have prefetched what they may, so that they take nothing from whose turn it is."""
+        self._cpu.wait_for_rest()
 
     def begin(self) -> None:
         """The trial starts here."""

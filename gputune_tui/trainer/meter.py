@@ -116,6 +116,11 @@ class Meter:
         self._device.synchronize()
         self._shapes.settle()
 
+    def rest(self) -> None:
+        """Leave the machine to others: come back when the loader has prefetched what it may, or cannot soon."""
+        if self._prefetched_windows:
+            self._watch.wait_for_rest()
+
     def run_plan(self) -> None:
         """All timed blocks of the plan, and some more for those that were disturbed; fewer when the time is up."""
         plan = self._plan
@@ -204,10 +209,15 @@ class Meter:
             self._guard.take([result])
 
     def _run(self, mark: Callable[[str], None] | None = None, observe: bool = False) -> StepResult:
-        return self._step.run(self._watched(next(self._windows)), mark, observe)
+        result = self._step.run(self._watched(next(self._windows)), mark, observe)
+        self._events.beat()
+        return result
 
     def _watched(self, window: Iterator[Any]) -> Iterator[Any]:
-        """The window's batches; a slow step still says now and then that it goes on."""
+        """The window's batches; a step of many slow ones still says now and then that it goes on.
+
+        Of the last one that is left to `_run`: a step need not ask for one more.
+        """
         for batch in window:
             self._shapes.note(batch)
             yield batch

@@ -220,11 +220,13 @@ def _run_meter(job: Job, meter: Meter, events: EventSink, worst_case: WorstCase)
         meter.run_plan()
     else:
         orders = Orders()
+        meter.rest()
         events.phase("ready")
         while (order := orders.next()) is not None and not isinstance(order, Finish):
             events.phase("measure")
             meter.settle()
             meter.block()
+            meter.rest()
             events.phase("ready")
     events.phase("breakdown")
 

@@ -1,6 +1,7 @@
 """How often the verdict of `ab` is wrong, and how soon it is right: simulated comparisons, and real ones.
 
-Run: python -m tests.benchmarks.calibration [--comparisons 2000] [--fit [PAIRS]] [--real N] [--planted FRACTION N]
+Run: python -m tests.benchmarks.calibration [--comparisons 2000] [--fit [PAIRS]] [--real N [--max-time S]]
+     [--planted FRACTION N]
 
 The simulation plays comparisons through the product's own rules on a machine whose noise was fitted to real launches
 of `lm` tiny (`--fit`, some minutes on an idle machine; machine.json holds the figures). Simulated seconds count
@@ -149,9 +150,9 @@ def ended(found: Sequence[Played]) -> str:
     return f"{shares}; {median(one.elapsed_s for one in found):.0f} s and {median(one.pairs for one in found):g} pairs"
 
 
-def real(number: int) -> int:
+def real(number: int, max_time_s: float | None) -> int:
     """A against A in truth."""
-    said = verdicts(compare_really(number))
+    said = verdicts(compare_really(number, max_time_s=max_time_s))
     false = said["faster"] + said["slower"]
     print(f"  {dict(said)}")
     return told("real A against A, false verdicts", false, number, FALSE_REAL, at_most=True)
@@ -172,13 +173,14 @@ def main() -> int:
     parser.add_argument("--comparisons", type=int, default=COMPARISONS)
     parser.add_argument("--fit", type=int, nargs="?", const=16, metavar="PAIRS")
     parser.add_argument("--real", type=int, metavar="N")
+    parser.add_argument("--max-time", type=float, metavar="S", help="of each real comparison of A with A")
     parser.add_argument("--planted", nargs=2, action="append", default=[], metavar=("FRACTION", "N"))
     given = parser.parse_args()
     misses = 0
     if given.fit is not None:
         fit_machine(given.fit)
     if given.real is not None:
-        misses += real(given.real)
+        misses += real(given.real, given.max_time)
     for fraction, number in given.planted:
         misses += planted(float(fraction), int(number))
     if given.real is None and not given.planted:
