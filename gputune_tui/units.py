@@ -74,9 +74,9 @@ def ratio_text(value: float | None, digits: int = 2) -> str:
 def ratio_interval_text(value: float, low: float, high: float) -> tuple[str, str]:
     """A speed-up and its interval: "1.23x", "1.20 to 1.26".
 
-    A third digit is shown where two would hide on which side of 1 an end of the interval lies.
+    More than two digits are shown where these would hide on which side of 1 an end of the interval lies.
     """
-    digits = 3 if any(round(end, 2) == 1 for end in (low, high)) else 2
+    digits = next((n for n in (2, 3) if all(round(end, n) != 1 for end in (low, high))), 4)
     return ratio_text(value, digits), f"{low:.{digits}f} to {high:.{digits}f}"
 
 

@@ -28,7 +28,7 @@ from gputune_tui.engine.race_text import dropped_text, finished_text, round_text
 from gputune_tui.ranking.statistics import throughput
 from gputune_tui.ranking.wording import settings_text
 from gputune_tui.text import printable
-from gputune_tui.units import bytes_text, ratio_text, seconds_text, three_digits
+from gputune_tui.units import bytes_text, ratio_interval_text, seconds_text, three_digits
 
 REDRAW_S = 0.5
 """The live line changes at most twice a second: this program must idle while a block is timed."""
@@ -49,7 +49,8 @@ class ProgressPrinter:
         self._drawn = False
         self._last_draw = 0.0
         self._reference: TrainSettings | None = None
-        self._running: TrialStarted | None = None
+        self._running: dict[int, TrialStarted] = {}
+        """By trial: of a comparison both arms."""
         self._arms: dict[int, str] = {}
 
     def show(self, event: EngineEvent) -> None:
@@ -59,7 +60,7 @@ class ProgressPrinter:
         elif isinstance(event, SearchPlanned):
             self._planned(event)
         elif isinstance(event, TrialStarted):
-            self._running = event
+            self._running[event.trial_id] = event
             if event.arm:
                 self._arms[event.trial_id] = f" ({event.arm})"
             if not self._live:
@@ -122,15 +123,13 @@ class ProgressPrinter:
         )
 
     def _progress(self, event: TrialProgress) -> None:
-        now = time.monotonic()
-        if not self._live or now - self._last_draw < REDRAW_S or self._running is None:
+        now, running = time.monotonic(), self._running.get(event.trial_id)
+        if not self._live or now - self._last_draw < REDRAW_S or running is None:
             return
         speed = f", {three_digits(event.samples_per_s)} samples/s" if event.samples_per_s else ""
         blocks = f" block {event.blocks} of {event.planned_blocks}" if event.planned_blocks else ""
-        place = self._place(self._running.number, self._running.total)
-        text = (
-            f"{place} {self._settings(self._running.settings)}{self._arm(event.trial_id)}: {event.phase}{blocks}{speed}"
-        )
+        place, arm = self._place(running.number, running.total), self._arm(event.trial_id)
+        text = f"{place} {self._settings(running.settings)}{arm}: {event.phase}{blocks}{speed}"
         self.clear()
         self._stream.write(printable(text)[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()
@@ -138,6 +137,7 @@ class ProgressPrinter:
 
     def _finished(self, event: TrialFinished) -> str:
         trial = event.trial
+        self._running.pop(trial.id, None)
         left = f", about {seconds_text(event.remaining_s)} left" if event.remaining_s else ""
         place, arm = self._place(event.number, event.total), self._arm(trial.id)
         return f"{place} trial {trial.id}{arm} {self._settings(trial.settings)}: {outcome_text(trial)}{left}"
@@ -170,5 +170,7 @@ def outcome_text(trial: Trial) -> str:
 
 
 def _pair(event: PairFinished) -> str:
-    interval = f"{ratio_text(event.ratio)} ({ratio_text(event.low)} to {ratio_text(event.high)})"
-    return f"pair {event.pairs}: B is {interval} of A: {event.verdict}"
+    if event.ratio is None or event.low is None or event.high is None:
+        return f"pair {event.pairs}: {event.verdict}"
+    ratio, interval = ratio_interval_text(event.ratio, event.low, event.high)
+    return f"pair {event.pairs}: B is {ratio} A ({interval}): {event.verdict}"

@@ -16,6 +16,7 @@ from gputune_tui.engine.events import Compared, EngineEvent, PairFinished, Trial
 from gputune_tui.engine.node import device_memory
 from gputune_tui.engine.running import Progress, Task
 from gputune_tui.engine.study_session import StudySession, TrialDraft
+from gputune_tui.errors import StoreWriteError
 from gputune_tui.ranking.leaderboard import leaderboard
 from gputune_tui.ranking.sequential import look_errors
 from gputune_tui.ranking.statistics import PairedLaunch, Ratio, Verdict, verdict
@@ -72,6 +73,7 @@ def compare(session: StudySession, command: Compare) -> Task:
 
     Raises:
         UsageError: a setting contradicts the global batch.
+        StoreWriteError: after everything was told, where a result is in memory alone.
     """
     opened = session.opened
     kind, batch = opened.identity.environment.device_kind, opened.identity.global_batch_size
@@ -103,14 +105,11 @@ def compare(session: StudySession, command: Compare) -> Task:
             if said != "undecided":
                 break
         ended = True
-        trials = [_end(session, arm) for arm in arms]
     finally:
-        if not ended:
-            # Whole pairs stay what they are: results of two settings.
-            for arm in arms:
-                if not arm.launches:
-                    arm.failure = arm.failure or Failure(FailureReason.KILLED, "interrupted")
-                _end(session, arm)
+        # Whole pairs stay what they are, results of two settings, whatever ends the comparison.
+        trials, unwritten = _end_both(session, arms, NOT_MEASURED if ended else "interrupted")
+        if unwritten is not None and not ended:
+            raise unwritten
     for number, trial in enumerate(trials, 1):
         yield TrialFinished(trial, number, 2, None)
     yield Compared(
@@ -125,6 +124,8 @@ def compare(session: StudySession, command: Compare) -> Task:
         margin_fraction=command.margin_fraction,
         elapsed_s=time.monotonic() - began,
     )
+    if unwritten is not None:
+        raise unwritten
 
 
 def judged(pairs: Sequence[PairedLaunch], margin_fraction: float) -> tuple[Ratio | None, Verdict]:
@@ -206,9 +207,8 @@ def _resident(
                 for index in CYCLE:
                     runs[index].order(RunBlock())
                     yield from _until_ready(order[index], runs[index], blocks=len(runs[index].seen.blocks) + 1)
-        for run in runs:
-            run.order(Finish())
         for arm, run in zip(order, runs, strict=True):
+            run.order(Finish())  # one after the other: the instrumented steps that follow must not meet
             yield from _finish(session, arm, run)
     finally:
         for run in runs:
@@ -251,10 +251,24 @@ def _finish(session: StudySession, arm: Arm, run: TrialRun) -> Generator[EngineE
         arm.launches.append(run.launch())
 
 
-def _end(session: StudySession, arm: Arm) -> Trial:
+def _end_both(
+    session: StudySession, arms: Sequence[Arm], unmeasured: str
+) -> tuple[list[Trial], StoreWriteError | None]:
+    """The trials of both arms, and what kept them from being written: for one of them the other is not left out."""
+    unwritten: StoreWriteError | None = None
+    for arm in arms:
+        try:
+            _end(session, arm, unmeasured)
+        except StoreWriteError as error:
+            unwritten = error
+    known = {trial.id: trial for trial in session.trials}
+    return [known[arm.draft.id] for arm in arms], unwritten
+
+
+def _end(session: StudySession, arm: Arm, unmeasured: str) -> None:
     if not arm.launches and arm.failure is None:
-        arm.failure = Failure(FailureReason.KILLED, NOT_MEASURED)
-    return session.end(arm.draft, () if arm.failure else arm.launches, arm.failure, arm.partial)
+        arm.failure = Failure(FailureReason.KILLED, unmeasured)
+    session.end(arm.draft, () if arm.failure else arm.launches, arm.failure, arm.partial)
 
 
 def _figures(result: Ratio | None) -> tuple[float | None, float | None, float | None]:

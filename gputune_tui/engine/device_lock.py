@@ -46,9 +46,10 @@ class Holder:
 class DeviceLock:
     """The right to measure on one device. Not reentrant; one per engine."""
 
-    def __init__(self, device: str) -> None:
-        """`device`: the UUID of a GPU, or "cpu"."""
+    def __init__(self, device: str, label: str | None = None) -> None:
+        """`device`: the UUID of a GPU, or "cpu"; `label` is what a person calls it."""
         self.device = device
+        self._label = label or device
         self._socket: socket.socket | None = None
         self._joined: socket.socket | None = None
         self._callers: list[tuple[socket.socket, Holder]] = []
@@ -144,8 +145,8 @@ class DeviceLock:
         holder = self.holder()
         who = f" ({holder.text()})" if holder else ""
         yield Problem(
-            f"another gputune-tui{who} measures on {self.device}; this trial starts when it is done, "
-            "or at once with --share, whose figures then are those of a shared device"
+            f"another gputune-tui{who} measures on {self._label}; this trial starts when it is done "
+            "(started with --share this one would not wait, and its figures would be those of a shared device)"
         )
         while not self.acquire():
             yield None

@@ -22,7 +22,7 @@ class DevicePlace:
         uuid = device.gpu.uuid if device.gpu else None
         self.share = share
         """Measure although somebody else is there: `--share`, or a confirmation that names them."""
-        self.lock = DeviceLock(uuid or "cpu")
+        self.lock = DeviceLock(uuid or "cpu", device.label)
         self.node = node or (GpuNode(uuid) if uuid else None)
         self._label = device.label
         self._met: dict[Holder, Neighbour] = {}
@@ -66,7 +66,7 @@ class DevicePlace:
             # They came between two trials of a command: it goes on by itself once they are gone.
             yield Problem(
                 in_use_text(self._label, others)
-                + "; this trial starts when it is gone, or at once where the command is given again with --share"
+                + "; this trial starts when it is gone (started with --share this one would not wait)"
             )
             while self.node.others and not self.share:
                 self.node.wait(RETRY_S)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from gputune_tui.engine.events import Contender, Dropped, RaceFinished, RoundFinished
-from gputune_tui.units import percent_text, ratio_text, seconds_text
+from gputune_tui.units import given_percent_text, ratio_interval_text, seconds_text
+
+LEAST_TOLD_S = 1.0
+"""Less is no time of a race: it was read from the journal."""
 
 
 def dropped_text(event: Dropped) -> str:
-    """ "trial 7 is dropped: 0.62x trial 3 (0.55x to 0.70x), clearly slower"."""
+    """ "trial 7 is dropped: 0.62x trial 3 (0.55 to 0.70), clearly slower"."""
     trial = event.trial
-    figures = "" if trial.ratio is None else f": {ratio_text(trial.ratio)} trial {event.leader_id} {_interval(trial)}"
+    figures = _figures(trial, f" trial {event.leader_id}")
+    figures = f": {figures}" if figures else ""
     if trial.standing == "set aside":
-        return f"trial {trial.trial_id} is set aside{figures}, not separated but not among the fastest"
+        return f"trial {trial.trial_id} is set aside{figures}, not among the fastest"
     return f"trial {trial.trial_id} is dropped{figures}, clearly slower"
 
 
 def round_text(event: RoundFinished) -> str:
-    """ "round 3: trial 3 leads; trial 5 0.97x (0.90x to 1.05x): undecided"."""
-    others = [f"trial {o.trial_id} {ratio_text(o.ratio)} {_interval(o)}: {o.standing}" for o in event.others]
+    """ "round 3: trial 3 leads; trial 5 0.97x (0.90 to 1.05): undecided"."""
+    others = [f"trial {o.trial_id} {_figures(o)}: {o.standing}" for o in event.others]
     return "; ".join([f"round {event.rounds}: trial {event.leader_id} leads", *others])
 
 
@@ -26,9 +30,10 @@ def finished_text(event: RaceFinished) -> str:
     words = [f"race over: trial {event.leader_id} leads"]
     ties = _of(event, "tied")
     if ties:
-        words.append(f"{_trials(ties)} tied with it within {percent_text(event.margin_fraction)}")
+        words.append(f"{_trials(ties)} tied with it within {given_percent_text(event.margin_fraction)}")
     if undecided := _of(event, "undecided"):
-        words.append(f"{_trials(undecided)} undecided after {seconds_text(event.elapsed_s)}")
+        after = f" after {seconds_text(event.elapsed_s)}" if event.elapsed_s >= LEAST_TOLD_S else ""
+        words.append(f"{_trials(undecided)} undecided{after}")
     if aside := _of(event, "set aside"):
         words.append(f"{_trials(aside)} set aside")
     if slower := _of(event, "slower"):
@@ -44,5 +49,9 @@ def _trials(ids: list[int]) -> str:
     return ("trial " if len(ids) == 1 else "trials ") + ", ".join(map(str, ids))
 
 
-def _interval(trial: Contender) -> str:
-    return f"({ratio_text(trial.low)} to {ratio_text(trial.high)})"
+def _figures(trial: Contender, of: str = "") -> str:
+    """ "0.62x trial 3 (0.55 to 0.70)"."""
+    if trial.ratio is None or trial.low is None or trial.high is None:
+        return ""
+    ratio, interval = ratio_interval_text(trial.ratio, trial.low, trial.high)
+    return f"{ratio}{of} ({interval})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator
 
@@ -69,17 +70,22 @@ def _run_cells(session: StudySession, command: Search, cells: Cells, to_run: int
         sampler.tell(trial)
         trials.append(trial)
         because = stop_reason(trials, cells.reference) or too_small_for_anything(session)
-    if because is None and (command.max_time_s is None or time.monotonic() - began < command.max_time_s):
-        yield from confirm_best(session, cells)
+    if because is None:
+        until = math.inf if command.max_time_s is None else began + command.max_time_s
+        yield from confirm_best(session, cells, until=until)
     yield SearchFinished(because)
 
 
-def confirm_best(session: StudySession, cells: Cells, launches: int = CONFIRMED_LAUNCHES) -> Task:
+def confirm_best(
+    session: StudySession, cells: Cells, launches: int = CONFIRMED_LAUNCHES, until: float = math.inf
+) -> Task:
     """Launch the best again until the best is one with so many launches of full length, those outside of rounds.
+
+    No further one is begun after `until` (of `time.monotonic`).
 
     The fastest of many settings with a launch each was lucky more often than not, and a machine drifts meanwhile.
     """
-    while (best := session.board().best) is not None:
+    while time.monotonic() < until and (best := session.board().best) is not None:
         missing = launches - sum(launch.round is None for launch in best.trial.launches)
         if missing <= 0 or best.trial.settings not in cells.settings:
             return

@@ -33,7 +33,7 @@ from gputune_tui.engine.race_text import dropped_text, finished_text, round_text
 from gputune_tui.ranking.leaderboard import Leaderboard, leaderboard
 from gputune_tui.ranking.statistics import Ratio, Verdict
 from gputune_tui.ranking.wording import speed_text, verdict_text
-from gputune_tui.units import bytes_text, ratio_text, seconds_text
+from gputune_tui.units import bytes_text, ratio_interval_text, seconds_text
 
 KEPT_MESSAGES = 500
 TIMED_PHASE = "measure"
@@ -85,6 +85,8 @@ class TuneState:
     exported: str | None = None
     """The newest file that was written."""
     _board: Leaderboard | None = None
+    _starts: dict[int, TrialStarted] = field(default_factory=dict)
+    """By trial that runs: of a comparison both arms."""
 
     @property
     def ground(self) -> Ground | None:
@@ -141,6 +143,7 @@ class TuneState:
             self._start(event)
         elif isinstance(event, TrialProgress):
             self.progress = event
+            self.started = self._starts.get(event.trial_id, self.started)
         elif isinstance(event, TrialFinished):
             self._finish(event)
         elif isinstance(event, PairFinished | Compared):
@@ -189,6 +192,7 @@ class TuneState:
 
     def _start(self, event: TrialStarted) -> None:
         self.started, self.progress = event, None
+        self._starts[event.trial_id] = event
         if event.arm:
             if self.comparison is None or self.comparison.over:
                 self.comparison = Comparison(event.settings, event.settings)
@@ -196,6 +200,7 @@ class TuneState:
 
     def _finish(self, event: TrialFinished) -> None:
         self.trials[event.trial.id] = event.trial
+        self._starts.pop(event.trial.id, None)
         self.remaining_s, self.started, self.progress, self._board = event.remaining_s, None, None, None
         failure = event.trial.failure
         if failure is not None:
@@ -228,6 +233,7 @@ class TuneState:
 
     def _end(self, event: TaskEnded) -> None:
         self.task = self.started = self.progress = self.remaining_s = None
+        self._starts.clear()
         if self.comparison is not None and not self.comparison.over:
             self.comparison = None
         if event.error is not None:
@@ -242,9 +248,10 @@ def comparison_text(found: Comparison) -> str:
     """The verdict in words, or how far it has come."""
     pairs = f"{found.pairs} {'pair' if found.pairs == 1 else 'pairs'}"
     if found.ratio is None or found.low is None or found.high is None:
-        return f"A against B: {pairs}"
+        return "A against B: undecided, nothing was measured" if found.over else f"A against B: {pairs}"
     if not found.over:
-        return f"A against B: {ratio_text(found.ratio)} ({ratio_text(found.low)} to {ratio_text(found.high)}), {pairs}"
+        figure, interval = ratio_interval_text(found.ratio, found.low, found.high)
+        return f"A against B: {figure} ({interval}), {pairs}"
     ratio = Ratio(found.ratio, found.low, found.high, 0.95)
     return f"{verdict_text(found.verdict, ratio, found.margin_fraction, found.elapsed_s)}, {pairs}"
 

@@ -10,9 +10,12 @@ from gputune_tui.domain.trial import Block, FailureReason, TrialState
 from gputune_tui.engine.commands import Compare
 from gputune_tui.engine.comparing import CYCLES, LEAST_CYCLES, LOOKS, MOST_PAIRS, judged
 from gputune_tui.engine.engine import Engine
-from gputune_tui.engine.events import Compared, PairFinished, TrialProgress
+from gputune_tui.engine.events import Compared, EngineEvent, PairFinished, TrialProgress
+from gputune_tui.errors import StoreWriteError
 from gputune_tui.ranking.statistics import PairedLaunch
 from gputune_tui.store.reading import read_study
+from gputune_tui.store.records import Record, TrialEnded
+from gputune_tui.store.writing import StudyWriter
 
 from .fake_interpreter import fake_study
 
@@ -50,6 +53,27 @@ def test_without_a_whole_pair_both_are_interrupted(tmp_path: Path) -> None:
     trials = engine.session.trials
     engine.close()
     assert [trial.failure.reason for trial in trials if trial.failure] == [FailureReason.KILLED] * 2
+
+
+def test_a_study_that_cannot_be_written_at_the_end_costs_neither_an_arm_nor_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(tmp_path)
+    append = StudyWriter.append
+
+    def full(writer: StudyWriter, record: Record) -> None:
+        append(writer, record)
+        if isinstance(record, TrialEnded):
+            raise StoreWriteError("the disk is full")
+
+    monkeypatch.setattr(StudyWriter, "append", full)
+    told: list[EngineEvent] = []
+    with pytest.raises(StoreWriteError, match="the disk is full"):
+        told.extend(event for event in engine.handle(Compare({}, {"num_workers": 1})) if event is not None)
+    [found] = [event for event in told if isinstance(event, Compared)]
+    assert found.pairs >= LOOKS[0]
+    assert [len(trial.launches) for trial in engine.session.trials] == [found.pairs] * 2
+    engine.close()
 
 
 def test_equal_arms_end_tied_and_their_interval_narrows_with_every_pair(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputune_tui.domain.conditions import Conditions
+from gputune_tui.domain.telemetry import ProcessSnapshot
 from gputune_tui.domain.trial import TrialState
 from gputune_tui.engine import device_lock
 from gputune_tui.engine.commands import Compare, MeasureAgain, RunTrial, Search
@@ -112,6 +113,21 @@ def test_who_comes_between_two_trials_is_waited_for() -> None:
     assert list(filter(None, task)) == []
     place.release()
     assert not place.lock.is_held
+
+
+@pytest.mark.parametrize("others", [(), (row(4711),)], ids=["while the GPU is looked at", "while somebody computes"])
+def test_a_wait_that_is_broken_off_leaves_the_device_to_others(others: tuple[ProcessSnapshot, ...]) -> None:
+    place, source = on_gpu()
+    source.processes = others
+    task = place.take()
+    for event in task:
+        if place.lock.is_held and (event is None or not others):
+            break
+    task.close()
+    assert not place.lock.is_held
+    source.processes = ()
+    assert list(filter(None, place.take())) == []
+    place.release()
 
 
 def test_a_launch_that_shares_a_gpu_records_with_whom() -> None:

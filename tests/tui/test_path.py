@@ -71,7 +71,7 @@ def test_from_a_workload_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         b = complete(3, launch(150.0, 151.0, 152.0), settings=B)
         await it.say(TaskStarted("a/b"), TrialStarted(2, BASELINE, 1, None, "A"), TrialStarted(3, B, 2, None, "B"))
         await it.say(PairFinished(2, 1.49, 1.40, 1.58, "undecided"))
-        assert "A against B: 1.49x (1.40x to 1.58x), 2 pairs" in it.panel("running")
+        assert "A against B: 1.49x (1.40 to 1.58), 2 pairs" in it.panel("running")
         await it.say(Compared(a, b, 1.5, 1.45, 1.55, 0.95, "faster", 2, 6), TaskEnded("a/b", None, 0))
         assert "B is 1.50x A (1.45 to 1.55), 6 pairs" in it.panel("running")
 

@@ -106,6 +106,21 @@ def test_an_opened_study_gives_a_and_b_the_baseline() -> None:
     assert state.task is None
 
 
+def test_a_comparison_that_measured_nothing_says_so() -> None:
+    state = state_after(*opened(), TaskStarted("a/b"), TrialStarted(1, BASELINE, 1, None, "A"))
+    state.take(Compared(A_TRIAL, B_TRIAL, None, None, None, 0.95, "undecided", 0, 0))
+    assert said(state)[-1] == "A against B: undecided, nothing was measured"
+
+
+def test_the_line_of_what_runs_is_that_of_the_arm_whose_turn_it_is() -> None:
+    state = state_after(*opened(), TaskStarted("a/b"), TrialStarted(1, BASELINE, 1, None, "A"))
+    state.take(TrialStarted(2, B, 2, None, "B"))
+    for trial_id, arm in ((1, "A"), (2, "B"), (1, "A")):
+        state.take(TrialProgress(trial_id, "measure"))
+        assert state.started is not None
+        assert state.started.arm == arm
+
+
 def test_trials_in_several_parts_replace_what_was_there() -> None:
     state = state_after(*opened([failed(7, FailureReason.CRASH)]))
     state.a = state.b = B
@@ -175,7 +190,7 @@ def test_a_comparison_grows_pair_by_pair_to_its_verdict() -> None:
     assert (found.a, found.b) == (BASELINE, B)
     assert comparison_text(found) == "A against B: 0 pairs"
     state.take(PairFinished(1, 1.5, 1.2, 1.8, "undecided"))
-    assert comparison_text(found) == "A against B: 1.50x (1.20x to 1.80x), 1 pair"
+    assert comparison_text(found) == "A against B: 1.50x (1.20 to 1.80), 1 pair"
     state.take(Compared(A_TRIAL, B_TRIAL, 1.0, 0.99, 1.01, 0.95, "tied", 6, 3))
     assert state.comparison is not None
     assert comparison_text(state.comparison) == said(state)[-1] == "tied within 3 % (0.99 to 1.01), 3 pairs"
