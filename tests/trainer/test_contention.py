@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gputune_tui.trainer import contention
 from gputune_tui.trainer.contention import CpuReading, CpuWatch, shares
 
 BUSY = "while True: pass"
@@ -93,3 +94,33 @@ def test_a_busy_neighbour_is_not_ours() -> None:
     finally:
         neighbour.kill()
         neighbour.wait()
+
+
+class Workers(CpuWatch):
+    """Children whose CPU ticks grow as they are told to, reading by reading."""
+
+    def __init__(self, *ticks: int) -> None:
+        super().__init__()
+        self._ticks = iter(ticks)
+        self.last = 0
+
+    def _childrens_ticks(self) -> int:
+        self.last = next(self._ticks, self.last + 1)
+        return self.last
+
+
+def test_processes_are_at_rest_once_they_use_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contention, "REST_S", 0.0)
+    workers = Workers(5, 9, 12, 12, 99)
+    workers.wait_for_rest()
+    assert workers.last == 12
+
+
+def test_processes_that_never_rest_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contention, "REST_S", 0.0)
+    monkeypatch.setattr(contention, "LONGEST_REST_S", 0.05)
+    Workers().wait_for_rest()
+
+
+def test_without_children_it_comes_back() -> None:
+    CpuWatch().wait_for_rest()
