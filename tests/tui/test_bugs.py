@@ -19,7 +19,7 @@ def test_a_bug_is_handed_on_and_prints_nothing(capsys: pytest.CaptureFixture[str
             raise LookupError("a bug of ours")
 
         screen.app.call_later(bug)
-        await screen.until(lambda: False)
+        await screen.until(lambda: apps[0].failure is not None)
 
     with pytest.raises(LookupError, match="a bug of ours"):
         drive(steps)
