@@ -106,7 +106,15 @@ class DeviceLock:
         return Holder(None, None)
 
     def sharers(self) -> tuple[Holder, ...]:
-        """Who has shared the device since it was acquired."""
+        """Who has shared the device since it was acquired, or since this instance shares it.
+
+        To be asked now and then by whoever shares: a holder that gives the device back knows of nobody the next time.
+        """
+        if self._joined is not None and _is_closed(self._joined):
+            self._joined.close()
+            self._joined = None
+            if (holder := self.share()) is not None:
+                self._sharers[holder] = None
         with contextlib.suppress(OSError):
             while self._socket is not None:
                 caller = self._socket.accept()[0]
@@ -122,8 +130,11 @@ class DeviceLock:
             except OSError:
                 said = b""
             if said == JOINED:
+                # Its end is kept: that it closes tells the other one when the device is given back.
                 self._sharers[who] = None
-            caller.close()
+                left.append((caller, who))
+            else:
+                caller.close()
         self._callers = left
         return tuple(self._sharers)
 
@@ -151,6 +162,15 @@ class DeviceLock:
         while not self.acquire():
             yield None
             time.sleep(RETRY_S)
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _peer(connection: socket.socket) -> Holder:

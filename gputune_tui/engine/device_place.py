@@ -92,7 +92,8 @@ class DevicePlace:
 
     def _measuring(self) -> tuple[Neighbour, ...]:
         for holder in self.lock.sharers():
-            self._met.setdefault(holder, _neighbour(holder))
+            if holder not in self._met:
+                self._met[holder] = _neighbour(holder)
         return tuple(self._met.values())
 
 

@@ -146,7 +146,7 @@ class DeviceWatch:
     """One launch's view of its device: a `trial.watch.Watch`. Without a GPU it knows only those it is told."""
 
     def __init__(self, node: GpuNode | None, told: Callable[[], Iterable[Neighbour]] = tuple) -> None:
-        """`told`: who else is known to measure on the device, asked at the end of the launch."""
+        """`told`: who else is known to measure on the device, asked at every look and at the end of the launch."""
         self._node = node
         self._told = told
         self._number = node.number if node else 0
@@ -155,6 +155,7 @@ class DeviceWatch:
 
     def look(self, is_timed: bool) -> None:
         """Take in a new reading; while a block is timed few things are read."""
+        self._told()
         node = self._node
         if node is None:
             return

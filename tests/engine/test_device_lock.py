@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import itertools
 import os
 import signal
@@ -16,7 +17,7 @@ import pytest
 from gputune_tui.domain.trial import TrialState
 from gputune_tui.engine import device_lock
 from gputune_tui.engine.commands import Compare, RunTrial
-from gputune_tui.engine.device_lock import DeviceLock
+from gputune_tui.engine.device_lock import DeviceLock, Holder
 from gputune_tui.engine.engine import Engine
 from gputune_tui.engine.events import Compared, EngineEvent, Problem, TrialFinished
 
@@ -233,3 +234,24 @@ def test_sharing_does_not_wait(tmp_path: Path) -> None:
     assert not of_kind(events, Problem)
     other.release()
     engine.close()
+
+
+def test_whoever_shares_makes_itself_known_to_the_next_holder_or_becomes_it(device: str) -> None:
+    holder, sharer = DeviceLock(device), DeviceLock(device)
+    me = Holder(os.getpid(), getpass.getuser())
+    assert holder.acquire()
+    assert sharer.share() == me
+    assert holder.sharers() == (me,)
+    holder.release()
+    assert holder.acquire()
+    assert holder.sharers() == ()
+    assert sharer.sharers() == (me,)
+    assert holder.sharers() == (me,)
+    joined = sharer._joined
+    sharer.sharers()
+    assert sharer._joined is joined, "nothing has changed"
+    holder.release()
+    sharer.sharers()
+    assert sharer.is_held
+    assert not holder.acquire()
+    sharer.release()
