@@ -24,9 +24,9 @@ from tests.benchmarks.ratios import LEAST_CYCLES, ratio_interval
 from tests.benchmarks.resident import log_ratios, wait_ready
 from tests.benchmarks.start import lm_tiny
 
-CYCLES = 120
+CYCLES = 200
 BLOCK_S = 0.15
-BYTES_PER_STEP = 1 << 16
+BYTES_PER_STEP = 1 << 14
 """To each of the two streams."""
 WRITTEN_BYTES = 50_000_000
 WITHIN = 0.03
