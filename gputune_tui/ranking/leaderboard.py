@@ -14,12 +14,11 @@ from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
 from gputune_tui.ranking.memory_notes import memory_notes
 from gputune_tui.ranking.rounds import ratio_between, shared_rounds
+from gputune_tui.ranking.spreads import StudySpread
 from gputune_tui.ranking.statistics import (
-    LaunchSpread,
     Ratio,
     StepTime,
     Throughput,
-    launch_spread,
     step_time,
     throughput,
 )
@@ -79,8 +78,8 @@ def leaderboard(
     """
     ordered = sorted(trials, key=lambda trial: trial.id)
     baseline = next((t for t in ordered if t.settings == reference and t.state is TrialState.COMPLETE), None)
-    spread = launch_spread(trial.launches for trial in ordered if trial.state is TrialState.COMPLETE)
-    base = throughput(baseline.launches, confidence, spread) if baseline else None
+    spread = StudySpread(ordered)
+    base = throughput(baseline.launches) if baseline else None
     rows = _with_ranks([_row(trial, budget, baseline, base, confidence, spread) for trial in ordered], spread)
     rows.sort(key=_row_order)
     return Leaderboard(tuple(rows), next((row for row in rows if row.rank == 1), None))
@@ -92,10 +91,10 @@ def _row(
     baseline: Trial | None,
     base: Throughput | None,
     confidence: float,
-    spread: LaunchSpread,
+    spread: StudySpread,
 ) -> Row:
     complete = trial.state is TrialState.COMPLETE
-    measured = throughput(trial.launches, confidence, spread)
+    measured = throughput(trial.launches, confidence, spread.without(trial.id))
     guard, found = _guard_verdict(trial, baseline), taints(trial)
     disqualified = None if not complete or guard in _GUARD_PASSES else guard
     if complete and disqualified is None and measured is None:
@@ -161,7 +160,7 @@ def _flags(trial: Trial, found: tuple[Taint, ...]) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def _with_ranks(rows: list[Row], spread: LaunchSpread) -> list[Row]:
+def _with_ranks(rows: list[Row], spread: StudySpread) -> list[Row]:
     eligible = [
         row
         for row in rows
@@ -189,7 +188,7 @@ def _with_ranks(rows: list[Row], spread: LaunchSpread) -> list[Row]:
     ]
 
 
-def _fastest(eligible: list[Row], others: int, spread: LaunchSpread) -> Row:
+def _fastest(eligible: list[Row], others: int, spread: StudySpread) -> Row:
     """The fastest of those that were raced longest; another one where it is separated from that.
 
     Who left a race early was measured at other times than who stayed, and by luck as often as not a little faster.
@@ -217,13 +216,14 @@ def _pace(row: Row) -> float:
     return measured.value if measured else _speed(row)
 
 
-def _ratio(fastest: Row, row: Row, others: int, spread: LaunchSpread) -> Ratio | None:
+def _ratio(fastest: Row, row: Row, others: int, spread: StudySpread) -> Ratio | None:
     """The row over the fastest, from the rounds that both were in if there are any; all `others` share the error."""
     confidence = fastest.throughput.confidence if fastest.throughput else 0.95
-    return ratio_between(fastest.trial.launches, row.trial.launches, 1 - (1 - confidence) / others, spread)
+    seen = spread.without(fastest.trial.id, row.trial.id)
+    return ratio_between(fastest.trial.launches, row.trial.launches, 1 - (1 - confidence) / others, seen)
 
 
-def _separated(row: Row, fastest: Row, others: int, spread: LaunchSpread) -> bool:
+def _separated(row: Row, fastest: Row, others: int, spread: StudySpread) -> bool:
     ratio = _ratio(fastest, row, others, spread)
     return ratio is None or ratio.low > 1 or ratio.high < 1
 

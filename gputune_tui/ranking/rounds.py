@@ -15,8 +15,8 @@ from gputune_tui.ranking.statistics import (
 )
 
 PAIRED_FROM = 3
-"""With fewer pairs their own spread says less than the prior of launches, whose degrees of freedom then narrow the
-unpaired interval more than pairing does."""
+"""A heat lasts as long as the launches of all its settings, so that a pair or two out of it are further apart in time
+than the prior of a pair allows for: they are compared as launches at different times."""
 
 
 def shared_rounds(a: Sequence[Launch], b: Sequence[Launch]) -> list[tuple[Launch, Launch]]:
