@@ -13,7 +13,7 @@ from gputune_tui.ranking.data_notes import data_notes
 from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
 from gputune_tui.ranking.memory_notes import memory_notes
-from gputune_tui.ranking.rounds import ratio_between, shared_rounds
+from gputune_tui.ranking.rounds import latest_race, race_of, ratio_between, round_of, shared_rounds
 from gputune_tui.ranking.spreads import StudySpread
 from gputune_tui.ranking.statistics import (
     Ratio,
@@ -174,7 +174,17 @@ def _with_ranks(rows: list[Row], spread: StudySpread) -> list[Row]:
     tied_ids = {row.trial.id for row in tied}
     rest = [row for row in eligible if row.trial.id not in tied_ids]
     classes = _memory_classes(tied)
-    tied.sort(key=lambda row: (classes[row.trial.id], row.trial.settings.num_workers, -_pace(row), row.trial.id))
+    race = latest_race(launch for row in eligible for launch in row.trial.launches)
+    tied.sort(
+        key=lambda row: (
+            classes[row.trial.id],
+            row.trial.settings.num_workers,
+            # Pairs made it the fastest, whatever the machine gave in the rounds that not all were in.
+            row is not fastest,
+            -_pace(row, race),
+            row.trial.id,
+        )
+    )
     rest.sort(key=lambda row: (-_speed(row), *_thrift(row)))
     ranks = {row.trial.id: number for number, row in enumerate(tied + rest, start=1)}
     return [
@@ -193,12 +203,15 @@ def _fastest(eligible: list[Row], others: int, spread: StudySpread) -> Row:
 
     Who left a race early was measured at other times than who stayed, and by luck as often as not a little faster.
     """
-    most = max(map(_rounds, eligible))
-    raced = [row for row in eligible if _rounds(row) == most]
-    fastest = min(raced, key=lambda row: (-_pace(row), *_thrift(row)))
+    race = latest_race(launch for row in eligible for launch in row.trial.launches)
+    most = max(_rounds(row, race) for row in eligible)
+    # A round that was broken off puts those that it had reached one ahead of the others.
+    longest = min(most, max(1, most - BROKEN_OFF_ROUNDS))
+    raced = [row for row in eligible if _rounds(row, race) >= longest]
+    fastest = min(raced, key=lambda row: (-_pace(row, race), *_thrift(row)))
     if not most:
         return fastest
-    for row in sorted(eligible, key=lambda row: (row not in raced, -_pace(row), row.trial.id)):
+    for row in sorted(eligible, key=lambda row: (row not in raced, -_pace(row, race), row.trial.id)):
         ratio = _ratio(fastest, row, others, spread)
         # Of those that ran in as many rounds the pairs say it, which leave out what others disturbed.
         if ratio is not None and (ratio.low > 1 or (row in raced and ratio.value > 1)):
@@ -206,13 +219,18 @@ def _fastest(eligible: list[Row], others: int, spread: StudySpread) -> Row:
     return fastest
 
 
-def _rounds(row: Row) -> int:
-    return len({launch.round for launch in row.trial.launches if launch.round is not None})
+BROKEN_OFF_ROUNDS = 1
+"""A race is broken off in one round at most: whoever goes on with it runs that round anew."""
 
 
-def _pace(row: Row) -> float:
-    """Throughput over its rounds, where it has any: launches that ran beside those of others."""
-    measured = throughput([launch for launch in row.trial.launches if launch.round is not None])
+def _rounds(row: Row, race: str | None) -> int:
+    """Rounds of that race that the row was in, each once, however often it was begun anew."""
+    return len({round_of(launch) for launch in row.trial.launches if launch.round and race_of(launch) == race})
+
+
+def _pace(row: Row, race: str | None) -> float:
+    """Throughput over its rounds of that race, where it has any: launches that ran beside those of others."""
+    measured = throughput([launch for launch in row.trial.launches if launch.round and race_of(launch) == race])
     return measured.value if measured else _speed(row)
 
 
