@@ -58,7 +58,8 @@ else:
     for _ in range(4):
         block()
         hold()
-send("memory", peaks={{"device_peak_bytes": 1 << 20, "host_peak_bytes": 1 << 20}})
+host_mib = int(options.get("host_mib_%s" % job["settings"]["num_workers"], 1))
+send("memory", peaks={{"device_peak_bytes": 1 << 20, "host_peak_bytes": host_mib << 20}})
 send("done")
 """
 
@@ -78,8 +79,8 @@ def fake_study(folder: Path, name: str = "study", **options: Any) -> StudyConfig
     Options: `hold=PATH` waits in the middle of a trial while that file is there, `hold_inspect` in the inspection;
     `disturbed=PATH` has others on the CPUs while that file is there; `steps` per block; `slow_N`, how many times as
     long a block takes with N workers, and `slow_file=PATH` how many times with any, by what is in that file;
-    `crash_N=PATH` ends trials with N workers while that file is there; `fault`, the message of a workload that cannot
-    be imported; `child`, to leave a child behind.
+    `crash_N=PATH` ends trials with N workers while that file is there; `host_mib_N`, the MiB of the host that N workers
+    tell to have taken; `fault`, the message of a workload that cannot be imported; `child`, to leave a child behind.
     """
     return StudyConfig(
         workload=WorkloadRef("fake", {key: str(value) for key, value in options.items()}),
