@@ -49,7 +49,7 @@ class Row:
     ratio_to_reference: float | None
     """Throughput over that of the reference setting."""
     worth_measuring_again: bool = False
-    """Something disturbed it that may be over by now."""
+    """Something disturbed its launches outside of races that may be over by now."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _row(
         tied_with_best=False,
         flags=(*_flags(trial, found), *memory_notes(trial, budget), *data_notes(trial.launches)),
         ratio_to_reference=measured.value / base.value if measured and base else None,
-        worth_measuring_again=complete and any(taint.passing for taint in found),
+        worth_measuring_again=complete and any(taint.passing for taint in taints(_outside_of_races(trial))),
     )
 
 
@@ -136,6 +136,10 @@ def _guard_verdict(trial: Trial, baseline: Trial | None) -> str:
     if baseline is not None and trial.id == baseline.id:
         return "baseline"
     return "passed" if expected is not None else "not checked"
+
+
+def _outside_of_races(trial: Trial) -> Trial:
+    return replace(trial, launches=tuple(launch for launch in trial.launches if launch.round is None))
 
 
 def _median_breakdown(launches: tuple[Launch, ...]) -> StepBreakdown | None:

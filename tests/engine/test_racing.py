@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gputune_tui.domain.trial import Trial, TrialState
-from gputune_tui.engine.commands import Command, RunSettings, Search
+from gputune_tui.engine.commands import Command, MeasureAgain, RunSettings, Search
 from gputune_tui.engine.engine import Engine
 from gputune_tui.engine.events import (
     Confirming,
@@ -19,6 +21,7 @@ from gputune_tui.engine.events import (
     SearchFinished,
     TrialStarted,
 )
+from gputune_tui.errors import UsageError
 from gputune_tui.ranking.document import study_document
 from gputune_tui.store.reading import read_study
 
@@ -222,3 +225,21 @@ def test_a_setting_that_was_dropped_runs_beside_the_leader_before_it_may_win(tmp
     assert rounds_of(trials[0]) == ["0", *(f"{trials[0].id}-{number}" for number in range(3))]
     assert {event.trial_id for event in of_kind(events, Confirming)} == {trials[1].id}
     assert of_kind(raced(tmp_path, command, slow_0=2.5, slow_file=slow), TrialStarted) == []
+
+
+def test_measuring_again_leaves_the_rounds_of_a_race(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    events = raced(tmp_path, slow_file=slow)
+    before = stored(tmp_path)
+    [confirming] = of_kind(events, Confirming)
+    [winner] = [trial for trial in before.values() if trial.id == confirming.trial_id]
+    slow.write_text("1.01")
+    again = raced(tmp_path, MeasureAgain((winner.id,)), slow_file=slow)
+    assert [event.trial_id for event in of_kind(again, TrialStarted)] == [winner.id]
+    after = stored(tmp_path)[winner.settings.num_workers]
+    assert rounds_of(after) == rounds_of(winner)
+    kept = [old.blocks == new.blocks for old, new in zip(winner.launches, after.launches, strict=True)]
+    assert kept == [launch.round is not None for launch in winner.launches]
+    assert of_kind(raced(tmp_path, slow_file=slow), TrialStarted) == []
+    with pytest.raises(UsageError, match=f"trial {before[3].id} was measured in the rounds of a race alone"):
+        raced(tmp_path, MeasureAgain((before[3].id,)), slow_file=slow)
