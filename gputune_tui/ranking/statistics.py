@@ -158,7 +158,8 @@ def throughput(
 
     The interval is that of a moderated t statistic on the launches' log medians: their variance is pooled with a
     prior (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, article 3), so that even
-    one launch has an interval, as wide as launches usually differ, or do in this study where `spread` tells.
+    one launch has an interval, as wide as launches usually differ, or do in this study where `spread` tells. These
+    launches must not be among those that `spread` was made of (`StudySpread.without`), or they would count twice.
     """
     used = [blocks for launch in launches if (blocks := counting_blocks(launch.blocks))]
     if not used:
