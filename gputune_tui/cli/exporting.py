@@ -9,6 +9,7 @@ import click
 
 from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.engine.exporting import render_trial
+from gputune_tui.engine.node import host_reserve_bytes
 from gputune_tui.errors import NothingFitsError, StudyError
 from gputune_tui.export.files import write_atomically
 from gputune_tui.export.registry import exporter_named
@@ -25,7 +26,7 @@ def export(given: dict[str, Any]) -> None:
     """
     exporter = exporter_named(given["target"])
     generation = newest_generation(Path(given["study"]))
-    budget = budget_of(generation, given["budget"])
+    budget = budget_of(generation, given["budget"], given["host_budget"])
     rendered = render_trial(exporter, generation.identity, generation.trials, budget, {}, given["trial_id"])
     if given["output"] is None:
         click.echo(rendered.text, nl=False)
@@ -51,11 +52,27 @@ def newest_generation(path: Path) -> Generation:
     return contents.current
 
 
-def budget_of(generation: Generation, text: str | None) -> MemoryBudget:
-    """The budget that was asked for, else the one that the newest trial ran under."""
+def budget_of(generation: Generation, text: str | None, host_text: str | None = None) -> MemoryBudget:
+    """The budgets that were asked for, else those that the newest trial ran under.
+
+    Raises:
+        UsageError: not a size.
+        NothingFitsError: no trial has run that could tell.
+    """
+    newest = next((trial for trial in reversed(generation.trials) if trial.budget_bytes is not None), None)
     if text is not None:
-        return MemoryBudget(parse_size(text), None, f"--budget {text.strip()}")
-    budgets = [trial.budget_bytes for trial in generation.trials if trial.budget_bytes is not None]
-    if not budgets:
+        device_bytes, source = parse_size(text), f"--budget {text.strip()}"
+    elif newest is not None and newest.budget_bytes is not None:
+        device_bytes, source = newest.budget_bytes, OF_NEWEST
+    else:
         raise NothingFitsError("no trial of this study has run yet; nothing to export")
-    return MemoryBudget(budgets[-1], None, "of the newest trial")
+    if host_text is not None:
+        return MemoryBudget(device_bytes, parse_size(host_text), source, f"--host-budget {host_text.strip()}")
+    host_bytes = newest.host_budget_bytes if newest is not None else None
+    # A trial keeps the figure and not who asked for it; the default follows from the memory of the host.
+    total_bytes = generation.identity.environment.host_memory_bytes
+    is_default = total_bytes is not None and host_bytes == total_bytes - host_reserve_bytes(total_bytes)
+    return MemoryBudget(device_bytes, host_bytes, source, "" if host_bytes is None else OF_NEWEST, is_default)
+
+
+OF_NEWEST = "of the newest trial"

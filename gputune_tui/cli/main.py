@@ -103,8 +103,9 @@ def ab(command: tuple[str, ...] | None, /, **given: Any) -> None:
 @click.option("-o", "output", metavar="FILE", help="Default: standard output.")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 @click.option(
-    "--budget", metavar="SIZE", help="Choose the best within this budget. Default: that of the best trial's run."
+    "--budget", metavar="SIZE", help="Choose the best within this budget. Default: that of the newest trial's run."
 )
+@click.option("--host-budget", metavar="SIZE", help="The same of the host's memory.")
 def export(**given: Any) -> None:
     """Write the chosen settings in the form that a program reads."""
     from gputune_tui.cli.exporting import export as body
@@ -117,7 +118,7 @@ def export(**given: Any) -> None:
 @click.option("--device", metavar="DEVICE", help="cpu, cuda, cuda:1 or a GPU's UUID. Default: as measured.")
 @click.option("--budget", metavar="SIZE", help="Default: the configuration's own.")
 @click.option("--launches", type=click.IntRange(min=3), default=3, show_default=True, help="Launches to measure.")
-@click.option("--cold", is_flag=True, help="Drop the page cache of the files that trials read before each block.")
+@click.option("--cold", is_flag=True, help="Drop the page cache before each block. Default: as measured.")
 @json_option
 def verify(**given: Any) -> None:
     """Measure a configuration again here and compare with what it claims. Runs the workload that it names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from gputune_tui.domain.study import MemoryBudget
 from gputune_tui.domain.trial import TrialState
 from gputune_tui.engine.commands import RunSettings, StudyConfig
 from gputune_tui.engine.engine import Engine
-from gputune_tui.errors import VerifyDisagrees
+from gputune_tui.errors import ConfigFileError, VerifyDisagrees
 from gputune_tui.export.report import ExportReport
 from gputune_tui.export.yaml_config import read_config
 from gputune_tui.ranking.document import trial_entry
@@ -86,11 +87,27 @@ def verify_config(claim: ExportReport, study: str, given: dict[str, Any]) -> Stu
         device=given["device"] or ("cpu" if environment.device_kind == "cpu" else environment.device_uuid or "cuda"),
         budget=given["budget"] or str(claim.budget.device_bytes),
         host_budget=asked_for_host(claim.budget),
-        cold=given["cold"],
+        cold=given["cold"] or was_cold(claim),
         global_batch_size=claim.global_batch_size,
         study=study,
         python=claim.settings.python,
     )
+
+
+def was_cold(claim: ExportReport) -> bool:
+    """True where the claim was measured with `--cold`, as its command tells.
+
+    Raises:
+        ConfigFileError: the command is no command line.
+    """
+    try:
+        words = shlex.split(claim.command)
+    except ValueError as error:
+        raise ConfigFileError(
+            f"command: {claim.command!r} is no command line ({str(error).lower()}); export the configuration again"
+        ) from None
+    own = words[: words.index("--")] if "--" in words else words
+    return "--cold" in own
 
 
 def asked_for_host(budget: MemoryBudget) -> str | None:

@@ -185,7 +185,8 @@ class Launch:
     data: DataReads | None = None
     round: str | None = None
     """Launches of several trials with one round ran one right after the other: they are compared in pairs. Of a
-    trial's launches with the same round the last counts there. None outside of a race."""
+    trial's launches with the same round the last counts there. None outside of a race. It reads RACE.NUMBER, and where
+    that round of the race was begun anew RACE.NUMBER.ATTEMPT. A launch that failed in its round has no blocks."""
 
 
 @dataclass(frozen=True)

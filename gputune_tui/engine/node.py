@@ -122,10 +122,15 @@ def default_host_budget(host: HostLimits) -> tuple[int, str]:
     Of the total and not of what is free just now, so that the same trial is judged alike in every run.
     """
     total = host.memory_total_bytes
-    least, most = HOST_RESERVE_BYTES
-    reserve = min(max(least, min(most, int(total * HOST_RESERVE_SHARE))), total // 2)
+    reserve = host_reserve_bytes(total)
     what = "the host's memory" if host.memory_limit_bytes is None else "the cgroup's memory limit"
     return total - reserve, f"{what} ({bytes_text(total)}) less a reserve of {bytes_text(reserve)}"
+
+
+def host_reserve_bytes(total_bytes: int) -> int:
+    """What the default budget leaves of the host's memory."""
+    least, most = HOST_RESERVE_BYTES
+    return min(max(least, min(most, int(total_bytes * HOST_RESERVE_SHARE))), total_bytes // 2)
 
 
 def device_memory(device: ChosenDevice, host: HostLimits) -> tuple[int | None, int | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
 from collections.abc import Generator, Iterable
@@ -16,6 +17,7 @@ from gputune_tui.engine.events import Contender, Dropped, EngineEvent, RaceFinis
 from gputune_tui.engine.running import Task
 from gputune_tui.engine.searching import confirm_best, plan_search, too_small_for_anything
 from gputune_tui.engine.study_session import Order, StudySession
+from gputune_tui.ranking.rounds import latest_race, race_of, round_of
 from gputune_tui.search.race import Place, Race, RaceRules, Wanted
 from gputune_tui.search.random import RandomSampler
 from gputune_tui.search.stop import stop_reason
@@ -26,6 +28,8 @@ little precision (trial_engine.md section 4), and launches differ more than bloc
 SHORT_MIN_BLOCKS = 3
 SHORT_TIME_FRACTION = 0.25
 """Of the limits on warm-up and timed work: a cell that is very slow shall not hold up the race."""
+FIRST_HEAT = "0"
+"""As `round_of` tells it."""
 WINNER_LAUNCHES = 2
 """Of full length: the winner has its short ones besides."""
 
@@ -54,9 +58,15 @@ def short_plan(plan: MeasurePlan, wanted: Wanted) -> MeasurePlan:
     )
 
 
-def race_of(launch: Launch) -> str | None:
-    """The name of the race that a launch belongs to; None outside of a race."""
-    return None if launch.round is None else launch.round.partition(".")[0]
+def space_of(race: str) -> str:
+    """The part of a race's name that tells the settings it was held among."""
+    return race.rpartition("-")[2]
+
+
+def new_race(order: Iterable[TrainSettings]) -> str:
+    """A name for a race among these settings that is greater than those of all earlier ones."""
+    settings = "\n".join(sorted(settings.text() for settings in order))
+    return f"{int(time.time()):010x}-{hashlib.blake2b(settings.encode(), digest_size=4).hexdigest()}"
 
 
 class _Runner:
@@ -73,10 +83,11 @@ class _Runner:
         self._began = time.monotonic()
         order = list(_asked(RandomSampler(cells, session.opened.config.seed)))
         self._race = Race(order, RaceRules(margin_fraction=command.margin_fraction))
-        stored = [trial for settings in order if (trial := session.finished(settings)) is not None]
-        names = [name for trial in stored for launch in trial.launches if (name := race_of(launch)) is not None]
-        # Names grow with time and have one length: the greatest is the latest.
-        self._name = max(names, default=f"{int(time.time()):010x}")
+        name = new_race(order)
+        launches = [launch for trial in session.trials for launch in trial.launches]
+        # Rounds of a race among other settings cannot be gone on with: those beside whom they ran are not in this one.
+        before = latest_race(one for one in launches if space_of(race_of(one) or "") == space_of(name))
+        self._name = before or name
         self._round = ""
         """Name of the present round."""
         self._called_in: int | None = None
@@ -136,7 +147,8 @@ class _Runner:
     def _name_of_round(self, wanted: Wanted) -> str:
         """That of a stored round that is whole, else one that no launch has.
 
-        Of a round that was interrupted nothing counts: its launches would be compared with much later ones.
+        Of a round that was interrupted nothing counts: its launches would be compared with much later ones. In the
+        first heat what was measured counts all the same, yet not as a pair with what is measured now.
         """
         # Rounds of a setting that was called in are counted apart: another one may be called in the next time.
         number = str(wanted.round - self._first_round)
@@ -145,23 +157,35 @@ class _Runner:
         held = {launch.round for trial in self._session.trials for launch in trial.launches}
         for attempt in itertools.count(1):
             name = f"{self._name}.{number}" + (f".{attempt}" if attempt > 1 else "")
-            if wanted.round == 0 or name not in held or self._is_whole(name):
+            if name not in held or self._is_whole(name):
                 return name
         raise AssertionError
 
     def _is_whole(self, name: str) -> bool:
-        return all(self._of_round(self._session.finished(settings), name) for settings in self._race.members)
+        return all(self._of_round(self._trial_of(settings), name) for settings in self._race.members)
+
+    def _trial_of(self, settings: TrainSettings) -> Trial | None:
+        """The trial that is in this race; one that is not, of a comparison perhaps, only where there is no other."""
+        in_race = (
+            trial
+            for trial in reversed(self._session.trials)
+            if trial.settings == settings
+            and trial.state is TrialState.COMPLETE
+            and any(race_of(launch) == self._name for launch in trial.launches)
+        )
+        return next(in_race, None) or self._session.finished(settings)
 
     def _stored(self, wanted: Wanted) -> list[Launch] | None:
         """What the study holds of this launch; None where it is yet to be run."""
-        trial = self._session.finished(wanted.settings)
+        trial = self._trial_of(wanted.settings)
         if wanted.round > 0:
             launches = self._of_round(trial, self._round)
             return self._eligible(trial, launches) if trial and launches else None
         if trial is None:
             return None
+        heat = [one for one in trial.launches if race_of(one) == self._name and round_of(one) == FIRST_HEAT]
         before = itertools.takewhile(lambda launch: race_of(launch) != self._name, trial.launches)
-        return self._eligible(trial, self._of_round(trial, self._round) or list(before))
+        return self._eligible(trial, heat[-1:] or list(before))
 
     @staticmethod
     def _of_round(trial: Trial | None, name: str) -> list[Launch]:
@@ -169,7 +193,7 @@ class _Runner:
 
     def _launch(self, wanted: Wanted) -> Generator[EngineEvent | None, None, list[Launch]]:
         order = Order(short_plan(self._session.opened.config.plan, wanted), self._round)
-        known = self._session.finished(wanted.settings)
+        known = self._trial_of(wanted.settings)
         trial: Trial | None
         if known is None or known.state is not TrialState.COMPLETE:
             trial = yield from self._session.run(wanted.settings, wanted.place, wanted.total, order=order)
@@ -213,7 +237,7 @@ class _Runner:
         return Contender(trial_id, place.standing, *figures)
 
     def _id_of(self, settings: TrainSettings | None) -> int | None:
-        trial = self._session.finished(settings) if settings is not None else None
+        trial = self._trial_of(settings) if settings is not None else None
         return trial.id if trial else None
 
 

@@ -207,7 +207,7 @@ class StudySession:
         Args:
             trial: as it is stored.
             launches: how many.
-            keep: without it they take the place of those that are there, of which there may not be more.
+            keep: without it they take the place of those outside of races, of which there must be as many.
             number: 1-based place among the trials of this command.
             total: of these.
 
@@ -216,21 +216,28 @@ class StudySession:
         """
         self._announce()
         yield TrialStarted(trial.id, trial.settings, number, total)
-        began, before = time.monotonic(), trial.launches if keep else ()
-        again, added = trial, list[Launch]()
+        began, again, added = time.monotonic(), trial, list[Launch]()
         for index in range(len(trial.launches), len(trial.launches) + launches):
             directory = self._writer.directory_of(trial.id) / f"launch{index + 1}"
             run = yield from self._launch(trial.settings, directory, trial.id, order.plan)
             if run.failure is not None:
+                if order.round is not None and not run.failure.reason.says_nothing_of_the_settings:
+                    # Whoever goes on with the race must know that this launch was made, or makes the round anew.
+                    failed = failed_launch(run.failure, run.seen.memory, order.round)
+                    self._extend(trial, (*trial.launches, *added, failed), time.monotonic() - began)
                 yield Problem(f"trial {trial.id}, launched again, ended: {run.failure.message}; its figures stay")
                 return None
             added.append(replace(run.launch(), round=order.round))
             if keep or len(added) == launches:
-                elapsed_s = (trial.elapsed_s or 0.0) + time.monotonic() - began
-                again = replace(trial, launches=(*before, *added), elapsed_s=elapsed_s)
-                self._trials[trial.id] = again
-                self._append(TrialEnded(self.generation, again))
+                kept = (*trial.launches, *added) if keep else with_new_launches(trial.launches, added)
+                again = self._extend(trial, kept, time.monotonic() - began)
         yield TrialFinished(again, number, total, None)
+        return again
+
+    def _extend(self, trial: Trial, launches: Sequence[Launch], more_s: float) -> Trial:
+        again = replace(trial, launches=tuple(launches), elapsed_s=(trial.elapsed_s or 0.0) + more_s)
+        self._trials[trial.id] = again
+        self._append(TrialEnded(self.generation, again))
         return again
 
     def _launch(
@@ -270,6 +277,18 @@ class StudySession:
 
     def _append(self, record: Record) -> None:
         self._writer.append(record)
+
+
+def failed_launch(failure: Failure, seen: MemoryPeaks | None, round_name: str) -> Launch:
+    """What is kept of a launch in a race that failed: that it was made, its peaks so far, and why it ended."""
+    note = f"a launch of its race failed: {failure.message}"
+    return Launch((), (), 0, seen or MemoryPeaks(), notes=(note,), round=round_name)
+
+
+def with_new_launches(launches: Sequence[Launch], new: Sequence[Launch]) -> tuple[Launch, ...]:
+    """The launches with new ones in the place of those outside of races, in their order."""
+    coming = iter(new)
+    return tuple(next(coming) if launch.round is None else launch for launch in launches)
 
 
 def open_session(opened: Opened, path: Path, launcher: Launcher) -> StudySession:

@@ -13,13 +13,12 @@ from gputune_tui.ranking.data_notes import data_notes
 from gputune_tui.ranking.feasibility import is_feasible
 from gputune_tui.ranking.guard import compare_guard
 from gputune_tui.ranking.memory_notes import memory_notes
-from gputune_tui.ranking.rounds import ratio_between, shared_rounds
+from gputune_tui.ranking.rounds import latest_race, race_of, ratio_between, round_of, shared_rounds
+from gputune_tui.ranking.spreads import StudySpread
 from gputune_tui.ranking.statistics import (
-    LaunchSpread,
     Ratio,
     StepTime,
     Throughput,
-    launch_spread,
     step_time,
     throughput,
 )
@@ -50,7 +49,7 @@ class Row:
     ratio_to_reference: float | None
     """Throughput over that of the reference setting."""
     worth_measuring_again: bool = False
-    """Something disturbed it that may be over by now."""
+    """Something disturbed its launches outside of races that may be over by now."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,8 @@ def leaderboard(
     """
     ordered = sorted(trials, key=lambda trial: trial.id)
     baseline = next((t for t in ordered if t.settings == reference and t.state is TrialState.COMPLETE), None)
-    spread = launch_spread(trial.launches for trial in ordered if trial.state is TrialState.COMPLETE)
-    base = throughput(baseline.launches, confidence, spread) if baseline else None
+    spread = StudySpread(ordered)
+    base = throughput(baseline.launches) if baseline else None
     rows = _with_ranks([_row(trial, budget, baseline, base, confidence, spread) for trial in ordered], spread)
     rows.sort(key=_row_order)
     return Leaderboard(tuple(rows), next((row for row in rows if row.rank == 1), None))
@@ -92,10 +91,10 @@ def _row(
     baseline: Trial | None,
     base: Throughput | None,
     confidence: float,
-    spread: LaunchSpread,
+    spread: StudySpread,
 ) -> Row:
     complete = trial.state is TrialState.COMPLETE
-    measured = throughput(trial.launches, confidence, spread)
+    measured = throughput(trial.launches, confidence, spread.without(trial.id))
     guard, found = _guard_verdict(trial, baseline), taints(trial)
     disqualified = None if not complete or guard in _GUARD_PASSES else guard
     if complete and disqualified is None and measured is None:
@@ -113,7 +112,7 @@ def _row(
         tied_with_best=False,
         flags=(*_flags(trial, found), *memory_notes(trial, budget), *data_notes(trial.launches)),
         ratio_to_reference=measured.value / base.value if measured and base else None,
-        worth_measuring_again=complete and any(taint.passing for taint in found),
+        worth_measuring_again=complete and any(taint.passing for taint in taints(_outside_of_races(trial))),
     )
 
 
@@ -139,6 +138,10 @@ def _guard_verdict(trial: Trial, baseline: Trial | None) -> str:
     return "passed" if expected is not None else "not checked"
 
 
+def _outside_of_races(trial: Trial) -> Trial:
+    return replace(trial, launches=tuple(launch for launch in trial.launches if launch.round is None))
+
+
 def _median_breakdown(launches: tuple[Launch, ...]) -> StepBreakdown | None:
     told: list[tuple[float, StepBreakdown]] = []
     for launch in launches:
@@ -161,7 +164,7 @@ def _flags(trial: Trial, found: tuple[Taint, ...]) -> tuple[str, ...]:
     return tuple(flags)
 
 
-def _with_ranks(rows: list[Row], spread: LaunchSpread) -> list[Row]:
+def _with_ranks(rows: list[Row], spread: StudySpread) -> list[Row]:
     eligible = [
         row
         for row in rows
@@ -175,7 +178,17 @@ def _with_ranks(rows: list[Row], spread: LaunchSpread) -> list[Row]:
     tied_ids = {row.trial.id for row in tied}
     rest = [row for row in eligible if row.trial.id not in tied_ids]
     classes = _memory_classes(tied)
-    tied.sort(key=lambda row: (classes[row.trial.id], row.trial.settings.num_workers, -_pace(row), row.trial.id))
+    race = latest_race(launch for row in eligible for launch in row.trial.launches)
+    tied.sort(
+        key=lambda row: (
+            classes[row.trial.id],
+            row.trial.settings.num_workers,
+            # Pairs made it the fastest, whatever the machine gave in the rounds that not all were in.
+            row is not fastest,
+            -_pace(row, race),
+            row.trial.id,
+        )
+    )
     rest.sort(key=lambda row: (-_speed(row), *_thrift(row)))
     ranks = {row.trial.id: number for number, row in enumerate(tied + rest, start=1)}
     return [
@@ -189,17 +202,20 @@ def _with_ranks(rows: list[Row], spread: LaunchSpread) -> list[Row]:
     ]
 
 
-def _fastest(eligible: list[Row], others: int, spread: LaunchSpread) -> Row:
+def _fastest(eligible: list[Row], others: int, spread: StudySpread) -> Row:
     """The fastest of those that were raced longest; another one where it is separated from that.
 
     Who left a race early was measured at other times than who stayed, and by luck as often as not a little faster.
     """
-    most = max(map(_rounds, eligible))
-    raced = [row for row in eligible if _rounds(row) == most]
-    fastest = min(raced, key=lambda row: (-_pace(row), *_thrift(row)))
+    race = latest_race(launch for row in eligible for launch in row.trial.launches)
+    most = max(_rounds(row, race) for row in eligible)
+    # A round that was broken off puts those that it had reached one ahead of the others.
+    longest = min(most, max(1, most - BROKEN_OFF_ROUNDS))
+    raced = [row for row in eligible if _rounds(row, race) >= longest]
+    fastest = min(raced, key=lambda row: (-_pace(row, race), *_thrift(row)))
     if not most:
         return fastest
-    for row in sorted(eligible, key=lambda row: (row not in raced, -_pace(row), row.trial.id)):
+    for row in sorted(eligible, key=lambda row: (row not in raced, -_pace(row, race), row.trial.id)):
         ratio = _ratio(fastest, row, others, spread)
         # Of those that ran in as many rounds the pairs say it, which leave out what others disturbed.
         if ratio is not None and (ratio.low > 1 or (row in raced and ratio.value > 1)):
@@ -207,23 +223,29 @@ def _fastest(eligible: list[Row], others: int, spread: LaunchSpread) -> Row:
     return fastest
 
 
-def _rounds(row: Row) -> int:
-    return len({launch.round for launch in row.trial.launches if launch.round is not None})
+BROKEN_OFF_ROUNDS = 1
+"""A race is broken off in one round at most: whoever goes on with it runs that round anew."""
 
 
-def _pace(row: Row) -> float:
-    """Throughput over its rounds, where it has any: launches that ran beside those of others."""
-    measured = throughput([launch for launch in row.trial.launches if launch.round is not None])
+def _rounds(row: Row, race: str | None) -> int:
+    """Rounds of that race that the row was in, each once, however often it was begun anew."""
+    return len({round_of(launch) for launch in row.trial.launches if launch.round and race_of(launch) == race})
+
+
+def _pace(row: Row, race: str | None) -> float:
+    """Throughput over its rounds of that race, where it has any: launches that ran beside those of others."""
+    measured = throughput([launch for launch in row.trial.launches if launch.round and race_of(launch) == race])
     return measured.value if measured else _speed(row)
 
 
-def _ratio(fastest: Row, row: Row, others: int, spread: LaunchSpread) -> Ratio | None:
+def _ratio(fastest: Row, row: Row, others: int, spread: StudySpread) -> Ratio | None:
     """The row over the fastest, from the rounds that both were in if there are any; all `others` share the error."""
     confidence = fastest.throughput.confidence if fastest.throughput else 0.95
-    return ratio_between(fastest.trial.launches, row.trial.launches, 1 - (1 - confidence) / others, spread)
+    seen = spread.without(fastest.trial.id, row.trial.id)
+    return ratio_between(fastest.trial.launches, row.trial.launches, 1 - (1 - confidence) / others, seen)
 
 
-def _separated(row: Row, fastest: Row, others: int, spread: LaunchSpread) -> bool:
+def _separated(row: Row, fastest: Row, others: int, spread: StudySpread) -> bool:
     ratio = _ratio(fastest, row, others, spread)
     return ratio is None or ratio.low > 1 or ratio.high < 1
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gputune_tui.domain.trial import Launch
+from gputune_tui.ranking.estimates import log_rates
 from gputune_tui.ranking.statistics import (
     PRIOR_SPREAD,
     LaunchSpread,
@@ -15,12 +16,27 @@ from gputune_tui.ranking.statistics import (
 )
 
 PAIRED_FROM = 3
-"""With fewer pairs their own spread says less than the prior of launches, whose degrees of freedom then narrow the
-unpaired interval more than pairing does."""
+"""A heat lasts as long as the launches of all its settings, so that a pair or two out of it are further apart in time
+than the prior of a pair allows for: they are compared as launches at different times."""
+
+
+def race_of(launch: Launch) -> str | None:
+    """The name of the race that a launch belongs to; None outside of a race. Of two names the greater is later."""
+    return None if launch.round is None else launch.round.partition(".")[0]
+
+
+def round_of(launch: Launch) -> str | None:
+    """Which round of its race a launch belongs to, whichever attempt at that round; None outside of a race."""
+    return None if launch.round is None else launch.round.partition(".")[2].partition(".")[0]
+
+
+def latest_race(launches: Iterable[Launch]) -> str | None:
+    """The name of the latest race that any of the launches belongs to."""
+    return max((name for launch in launches if (name := race_of(launch)) is not None), default=None)
 
 
 def shared_rounds(a: Sequence[Launch], b: Sequence[Launch]) -> list[tuple[Launch, Launch]]:
-    """The launches of A and B that ran in the same rounds, as pairs in the order of A's."""
+    """The launches of A and B that ran in the same rounds and measured something, as pairs in the order of A's."""
     of_a, of_b = _by_round(a), _by_round(b)
     return [(launch, of_b[name]) for name, launch in of_a.items() if name in of_b]
 
@@ -42,4 +58,4 @@ def ratio_between(
 
 
 def _by_round(launches: Sequence[Launch]) -> dict[str, Launch]:
-    return {launch.round: launch for launch in launches if launch.round is not None}
+    return {launch.round: launch for launch in launches if launch.round is not None and log_rates(launch)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
@@ -75,7 +75,24 @@ class LaunchSpread:
     """Mean variance that the blocks of a launch leave in its log throughput; no launch is taken for steadier."""
 
 
-PRIOR_SPREAD = LaunchSpread(math.hypot(LAUNCH_PRIOR_SD, LAUNCH_DRIFT_SD), LAUNCH_PRIOR_DF)
+@dataclass(frozen=True)
+class Scatter:
+    """How much the launches of each of some settings differ in log throughput."""
+
+    square: float
+    """Sum of squares about the mean of each setting, beside what their blocks explain."""
+    df: int
+    """Degrees of freedom."""
+    within: float
+    """Sum over the launches of the variance that its blocks leave in each."""
+    launches: int
+    """Those with blocks that count."""
+
+
+APART_PRIOR_DF = 8
+"""How much evidence that prior is for launches apart from each other. Chosen with tests/benchmarks/calibration.py: of six
+equal settings with a launch each 2 % of the leaderboards separate one; with 4 none does, and half the speed is a tie."""
+PRIOR_SPREAD = LaunchSpread(math.hypot(LAUNCH_PRIOR_SD, LAUNCH_DRIFT_SD), APART_PRIOR_DF)
 """What is known of launches before any was seen."""
 MOST_SPREAD_DF = 12
 """Launches of other settings count as no more evidence than this: settings are not all equally steady."""
@@ -114,24 +131,27 @@ LEAST_QUIET_PAIRS = 3
 """With fewer undisturbed pairs of launches all of them count: the interval is then as wide as they scatter."""
 
 
-def launch_spread(settings: Iterable[Sequence[Launch]]) -> LaunchSpread:
-    """The prior pooled with how much the launches of each of these settings differ.
+def scatter(launches: Sequence[Launch]) -> Scatter:
+    """How much the launches of one setting differ; nothing of one launch, or where no block counts."""
+    logs = [list(map(log_rate, blocks)) for launch in launches if (blocks := counting_blocks(launch.blocks))]
+    within = [variance_of_launch(values) for values in logs]
+    if len(logs) < 2:
+        return Scatter(0.0, 0, sum(within), len(logs))
+    centres = [median(values) for values in logs]
+    mean, df = fmean(centres), len(centres) - 1
+    square = sum((centre - mean) ** 2 for centre in centres) - df * fmean(within)
+    return Scatter(max(0.0, square), df, sum(within), len(logs))
+
+
+def launch_spread(seen: Scatter) -> LaunchSpread:
+    """The prior pooled with what was seen of other settings.
 
     A machine that drifts shows it in settings that were launched at different times, and then no setting that was
     launched once may be taken for steadier.
     """
-    square, df = PRIOR_SPREAD.df * PRIOR_SPREAD.sd**2, PRIOR_SPREAD.df
-    every: list[float] = []
-    for launches in settings:
-        logs = [list(map(log_rate, blocks)) for launch in launches if (blocks := counting_blocks(launch.blocks))]
-        within = [variance_of_launch(values) for values in logs]
-        every += within
-        if len(logs) > 1:
-            centres = [median(values) for values in logs]
-            mean, more = fmean(centres), len(centres) - 1
-            square += max(0.0, sum((centre - mean) ** 2 for centre in centres) - more * fmean(within))
-            df += more
-    return LaunchSpread(math.sqrt(square / df), min(df, MOST_SPREAD_DF), fmean(every) if every else 0.0)
+    df = PRIOR_SPREAD.df + seen.df
+    sd = math.sqrt((PRIOR_SPREAD.df * PRIOR_SPREAD.sd**2 + seen.square) / df)
+    return LaunchSpread(sd, min(df, MOST_SPREAD_DF), seen.within / seen.launches if seen.launches else 0.0)
 
 
 def throughput(
@@ -141,7 +161,8 @@ def throughput(
 
     The interval is that of a moderated t statistic on the launches' log medians: their variance is pooled with a
     prior (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3, 2004, article 3), so that even
-    one launch has an interval, as wide as launches usually differ, or do in this study where `spread` tells.
+    one launch has an interval, as wide as launches usually differ, or do in this study where `spread` tells. These
+    launches must not be among those that `spread` was made of (`StudySpread.without`), or they would count twice.
     """
     used = [blocks for launch in launches if (blocks := counting_blocks(launch.blocks))]
     if not used:
@@ -211,13 +232,14 @@ def separated(a: Throughput, b: Throughput, comparisons: int = 1, spread: Launch
 def unpaired_ratio(a: Throughput, b: Throughput, confidence: float, spread: LaunchSpread = PRIOR_SPREAD) -> Ratio:
     """B over A for settings that were launched independently; `spread` is that with which both were computed.
 
-    Welch's interval: the variances add, the degrees of freedom follow Satterthwaite, rounded down.
+    The variances add. The degrees of freedom follow Satterthwaite, rounded down, but the spread is one estimate in
+    both variances: its evidence counts once, and only that of the launches themselves adds up.
     """
-    parts = [(_standard_error(t, spread) ** 2, _throughput_df(t, spread)) for t in (a, b)]
-    total = sum(square for square, _ in parts)
-    df = total**2 / sum(square**2 / df for square, df in parts)
+    sides = [(_standard_error(t, spread) ** 2 / _throughput_df(t, spread), t.launches - 1) for t in (a, b)]
+    total = sum(unit * (spread.df + own) for unit, own in sides)
+    df = total**2 / (spread.df * sum(unit for unit, _ in sides) ** 2 + sum(own * unit**2 for unit, own in sides))
     centre = math.log(b.value) - math.log(a.value)
-    low, value, high = _interval(centre, math.sqrt(total), max(1, math.floor(df)), confidence)
+    low, value, high = _interval(centre, math.sqrt(total), max(1, math.floor(df + 1e-9)), confidence)
     return Ratio(value, low, high, confidence)
 
 

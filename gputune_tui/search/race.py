@@ -35,7 +35,7 @@ class RaceRules:
     looks: tuple[int, ...] = (3, 5, 8)
     """Numbers of rounds of the finals after which a finalist may be dropped or called tied."""
     called_in: int = 3
-    """At most so many settings that were set aside are called into the finals afterwards."""
+    """At most so many settings that were set aside or dropped are called into the finals afterwards."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Race:
         self._told = 0
         self._round = 0
         self._in_finals = False
-        self._called_in = 0
+        self._called_in = set[TrainSettings]()
         self._comparisons = max(1, len(order) - 1)
         self._over = not order
 
@@ -138,17 +138,22 @@ class Race:
         return dropped
 
     def call_in(self, settings: TrainSettings) -> bool:
-        """Let a setting that was set aside run against the leader after all; False where it may not.
+        """Let a setting that left the race run against the leader once more; False where it may not.
 
-        Of settings that are not separated the thriftiest is best, and that may be one the finals know nothing of.
+        Of settings that are not separated the thriftiest is best. That may be one the finals know nothing of, or one
+        that was dropped as slower by fewer launches than it takes where the launches of the whole study are seen to
+        stray. Each may come in once.
         """
         entrant = self._entrants.get(settings)
         leader = self.leader
-        if entrant is None or leader is None or entrant.fate != "set aside" or self._called_in == self.rules.called_in:
+        if entrant is None or leader is None or entrant.fate not in ("set aside", "slower"):
             return False
-        self._called_in += 1
+        if settings in self._called_in or len(self._called_in) == self.rules.called_in:
+            return False
+        self._called_in.add(settings)
         begin = self._entrants[leader].first_final + len(self._entrants[leader].finals)
         entrant.fate, entrant.first_final, entrant.last_look = None, begin, self.rules.looks[0]
+        entrant.finals = []
         self._begin_round((leader, settings))
         self._in_finals, self._over = True, False
         return True

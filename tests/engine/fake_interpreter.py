@@ -23,6 +23,8 @@ def hold():
 def block():
     steps = int(options.get("steps", 2))
     slowness = float(options.get("slow_%s" % job["settings"]["num_workers"], 1))
+    if os.path.exists(options.get("slow_file", "")):
+        slowness *= float(open(options["slow_file"]).read())
     timed = {{"samples": 8 * steps, "steps": steps, "elapsed_s": 0.5 * slowness}}
     if os.path.exists(options.get("disturbed", "")):
         timed.update(others_cpu_fraction=0.5, idle_cpu_fraction=0.0)
@@ -39,6 +41,9 @@ if job["kind"] == "inspect":
     send("done")
     sys.exit(0)
 send("phase", name="measure")
+if os.path.exists(options.get("crash_%s" % job["settings"]["num_workers"], "")):
+    send("error", reason="CRASH", message="it crashed", in_workload=True)
+    sys.exit(1)
 if "child" in options:
     # Grandchildren in a session of their own, as loader workers of a hostile library may be.
     subprocess.Popen(["sleep", "1000"], start_new_session=True)
@@ -53,7 +58,8 @@ else:
     for _ in range(4):
         block()
         hold()
-send("memory", peaks={{"device_peak_bytes": 1 << 20, "host_peak_bytes": 1 << 20}})
+host_mib = int(options.get("host_mib_%s" % job["settings"]["num_workers"], 1))
+send("memory", peaks={{"device_peak_bytes": 1 << 20, "host_peak_bytes": host_mib << 20}})
 send("done")
 """
 
@@ -72,8 +78,9 @@ def fake_study(folder: Path, name: str = "study", **options: Any) -> StudyConfig
 
     Options: `hold=PATH` waits in the middle of a trial while that file is there, `hold_inspect` in the inspection;
     `disturbed=PATH` has others on the CPUs while that file is there; `steps` per block; `slow_N`, how many times as
-    long a block takes with N workers; `fault`, the message of a workload that cannot be imported; `child`, to leave a
-    child behind.
+    long a block takes with N workers, and `slow_file=PATH` how many times with any, by what is in that file;
+    `crash_N=PATH` ends trials with N workers while that file is there; `host_mib_N`, the MiB of the host that N workers
+    tell to have taken; `fault`, the message of a workload that cannot be imported; `child`, to leave a child behind.
     """
     return StudyConfig(
         workload=WorkloadRef("fake", {key: str(value) for key, value in options.items()}),

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from gputune_tui.domain.trial import Block, Launch, MemoryPeaks
 from gputune_tui.ranking.estimates import hodges_lehmann
+from gputune_tui.ranking.spreads import StudySpread
 from gputune_tui.ranking.statistics import (
     PairedLaunch,
     compare,
-    launch_spread,
     separated,
     throughput,
     verdict,
 )
+from tests.ranking.make import complete
 
 anything = st.builds(Block, st.integers(-1, 10**6), st.integers(0, 100), st.floats())
 sane = st.builds(Block, st.integers(1, 10**6), st.integers(1, 100), st.floats(1e-6, 1e6))
@@ -98,9 +99,13 @@ def test_hodges_lehmann_moves_with_its_values(values: list[float], shift: float,
 
 @given(st.lists(launches_of(anything), max_size=4))
 def test_no_block_whatever_breaks_the_spread_of_launches(settings: list[list[Launch]]) -> None:
-    spread = launch_spread(settings)
+    trials = [complete(number, *launches) for number, launches in enumerate(settings)]
+    study = StudySpread(trials)
+    spread = study.without()
     assert 0 < spread.sd < math.inf
     assert spread.df > 0
-    for launches in settings:
-        found = throughput(launches, spread=spread)
-        assert found is None or not separated(found, found, 5, spread)
+    for trial in trials:
+        own = study.without(trial.id)
+        assert 0 < own.sd < math.inf
+        found = throughput(trial.launches, spread=own)
+        assert found is None or not separated(found, found, 5, own)

@@ -100,3 +100,37 @@ def test_rounds_that_others_disturbed_do_not_decide_who_is_fastest() -> None:
     board = leaderboard([complete(1, *slower), complete(2, *faster)], BUDGET, None)
     assert board.best is not None
     assert board.best.trial.id == 2
+
+
+def test_a_round_that_was_broken_off_does_not_hide_the_leader() -> None:
+    """Two of three had begun the fourth round, when the machine was fast; once it was begun anew after that."""
+
+    def at(factor: float, *rates: float) -> list[Launch]:
+        return [in_round(factor * rate, f"r.{number}") for number, rate in enumerate(rates)]
+
+    slower, other, leader = at(1.0, 100, 100, 100, 130), at(1.01, 100, 100, 100, 130), at(1.05, 100, 100, 100)
+    for trials in ([slower, other, leader], [[*slower, in_round(130, "r.3.2")], other, leader]):
+        board = leaderboard([complete(n, *launches) for n, launches in enumerate(trials, 1)], BUDGET, None)
+        assert board.best is not None
+        assert board.best.trial.id == 3
+        assert [row.tied_with_best for row in board.rows] == [True] * 3
+
+
+def test_rounds_of_an_earlier_race_do_not_decide_a_later_one() -> None:
+    """The machine was faster in the earlier one."""
+
+    def later(factor: float) -> list[Launch]:
+        return [in_round(100 * factor, f"s.{number}") for number in range(4)]
+
+    old = [*(in_round(200, f"r.{number}") for number in range(5)), in_round(100, "s.0")]
+    board = leaderboard([complete(1, *old), complete(2, *later(1.05)), complete(3, *later(1.1))], BUDGET, None)
+    assert board.best is not None
+    assert board.best.trial.id == 3
+
+
+def test_a_launch_of_a_round_that_measured_nothing_is_no_pair() -> None:
+    empty = replace(in_round(1, "r.1"), blocks=())
+    assert len(shared_rounds(in_rounds(1.0, 3), [in_round(1, "r.0"), empty])) == 1
+    failed_once = complete(2, in_round(100, "r.0"), empty)
+    board = leaderboard([complete(1, *in_rounds(1.0, 2)), failed_once], BUDGET, None)
+    assert [row.tied_with_best for row in board.rows] == [True, True]

@@ -10,18 +10,20 @@ import pytest
 
 from gputune_tui.domain.trial import Block, Launch, MemoryPeaks
 from gputune_tui.ranking.estimates import disturbed_blocks, hodges_lehmann
+from gputune_tui.ranking.rounds import ratio_between
+from gputune_tui.ranking.spreads import StudySpread
 from gputune_tui.ranking.statistics import (
     PairedLaunch,
     Ratio,
     compare,
-    launch_spread,
     separated,
     step_time,
     throughput,
+    unpaired_ratio,
     verdict,
 )
 from gputune_tui.ranking.student import t_quantile
-from tests.ranking.make import blocks, launch
+from tests.ranking.make import blocks, complete, launch
 
 
 def test_one_launch_is_its_block_median_with_the_prior_of_launches() -> None:
@@ -31,7 +33,7 @@ def test_one_launch_is_its_block_median_with_the_prior_of_launches() -> None:
     assert (found.launches, found.blocks, found.steps, found.confidence) == (1, 5, 10, 0.95)
     steady = throughput([launch(100, 100, 100)])
     assert steady is not None
-    assert math.log(steady.high / 100) == pytest.approx(2.7764451052 * 0.035)
+    assert math.log(steady.high / 100) == pytest.approx(2.7764451052 * math.hypot(0.035, 0.05))
     assert found.high > steady.high, "block noise comes on top where there is one launch"
 
 
@@ -40,7 +42,7 @@ def test_several_launches_pool_their_spread_with_the_prior() -> None:
     assert found is not None
     logs = [math.log(x) for x in (95.0, 100.0, 105.0)]
     mean = sum(logs) / 3
-    variance = (4 * 0.035**2 + sum((x - mean) ** 2 for x in logs)) / 6
+    variance = (4 * (0.035**2 + 0.05**2) + sum((x - mean) ** 2 for x in logs)) / 6
     width = t_quantile(0.95, 6) * math.sqrt(variance / 3)
     assert found.value == pytest.approx(math.exp(mean))
     assert (found.low, found.high) == pytest.approx((math.exp(mean - width), math.exp(mean + width)))
@@ -233,19 +235,61 @@ def test_hodges_lehmann_is_between_mean_and_median_and_bears_a_stray_value() -> 
 
 
 def test_launches_of_any_setting_tell_how_launches_differ() -> None:
-    assert launch_spread([]) == launch_spread([[launch(100.0)], [launch(50.0)]]), "launches of two settings may differ"
-    steady = launch_spread([[launch(100.0)] * 4])
-    straying = launch_spread([[launch(100.0), launch(70.0), launch(130.0)], [launch(50.0)]])
-    assert steady.sd < launch_spread([]).sd < straying.sd
-    assert straying.df == launch_spread([]).df + 2
+    nothing = StudySpread([]).without()
+    assert nothing == StudySpread([complete(1, launch(100.0)), complete(2, launch(50.0))]).without()
+    steady = StudySpread([complete(1, *[launch(100.0)] * 4)]).without()
+    study = StudySpread([complete(1, launch(100.0), launch(70.0), launch(130.0)), complete(2, launch(50.0))])
+    straying = study.without()
+    assert steady.sd < nothing.sd < straying.sd
+    assert straying.df == nothing.df + 2
     once, strayed = throughput([launch(100.0)]), throughput([launch(100.0)], spread=straying)
     assert once is not None
     assert strayed is not None
     assert strayed.high > once.high
 
 
+def test_the_own_launches_of_a_trial_are_no_prior_of_its_own() -> None:
+    settings = [[launch(rate) for rate in rates] for rates in ((95.0, 100.0, 105.0), (40.0, 60.0), (7.0,))]
+    trials = [complete(number, *launches) for number, launches in enumerate(settings)]
+    for own, trial in enumerate(trials):
+        others = StudySpread(trials[:own] + trials[own + 1 :]).without()
+        left_out = StudySpread(trials).without(trial.id)
+        assert (left_out.sd, left_out.df, left_out.within) == pytest.approx((others.sd, others.df, others.within))
+    assert StudySpread(trials).without(0, 1, 2) == StudySpread([]).without(99)
+
+
+def test_one_estimate_of_the_spread_behind_both_sides_counts_once() -> None:
+    def width(count: int) -> float:
+        side = throughput([launch(100.0)] * count)
+        assert side is not None
+        return math.log(unpaired_ratio(side, side, 0.95).high)
+
+    variance = 0.035**2 + 0.05**2
+    assert width(1) == pytest.approx(t_quantile(0.95, 4) * math.sqrt(2 * variance))
+    # Three launches a side: 4 degrees of freedom in common and 2 of each side's own make (2 * 6)**2 / (4 * 4 + 2 + 2).
+    assert width(3) == pytest.approx(t_quantile(0.95, 7) * math.sqrt(2 * (4 * variance / 6) / 3))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_equal_settings_are_told_apart_as_seldom_as_promised_on_machines_as_the_prior_has_them(count: int) -> None:
+    """2,000 studies of three equal settings. How far launches stray differs by machine as the prior's 4 degrees say."""
+    random, apart = Random(5), 0
+    for _ in range(2000):
+        sd = math.hypot(0.035, 0.05) / math.sqrt(random.gammavariate(2, 2) / 4)
+        trials = [
+            complete(number, *(launch(100 * math.exp(random.gauss(0, sd))) for _ in range(count)))
+            for number in (1, 2, 3)
+        ]
+        ratio = ratio_between(
+            trials[0].launches, trials[1].launches, 0.95, StudySpread(trials).without(trials[0].id, trials[1].id)
+        )
+        assert ratio is not None
+        apart += not ratio.low <= 1 <= ratio.high
+    assert apart <= 115, "5 % is promised: 100 of 2,000, give or take 10"
+
+
 def test_more_comparisons_ask_for_a_larger_difference() -> None:
-    slow, fast = throughput([launch(100.0)]), throughput([launch(118.0)])
+    slow, fast = throughput([launch(100.0)]), throughput([launch(130.0)])
     assert slow is not None
     assert fast is not None
     assert separated(slow, fast)

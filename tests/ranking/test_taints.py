@@ -77,6 +77,16 @@ def test_what_passes_is_worth_another_measurement(measured: Launch, words: str) 
     assert row.worth_measuring_again
 
 
+def test_launches_of_a_race_are_not_measured_again_alone() -> None:
+    busy, quiet = with_blocks(steal_fraction=0.2), launch(*[100.0] * 8)
+    raced = complete(1, replace(busy, round="r.0"), quiet)
+    [row] = leaderboard([raced], BUDGET, None).rows
+    assert any("in 8 of 16 blocks" in flag for flag in row.flags)
+    assert not row.worth_measuring_again, "other launches would not take the place of that one"
+    [row] = leaderboard([replace(raced, launches=(replace(quiet, round="r.0"), busy))], BUDGET, None).rows
+    assert row.worth_measuring_again
+
+
 def test_others_with_cpus_to_spare_take_nothing() -> None:
     assert taints(complete(1, under(Conditions(0.5, 0.4)))) == ()
 
