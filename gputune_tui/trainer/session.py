@@ -214,7 +214,8 @@ def _run_meter(job: Job, meter: Meter, events: EventSink, worst_case: WorstCase)
     events.phase("warm_up")
     meter.warm_up()
     if worst_case.run():
-        meter.settle()  # the loader has prepared batches meanwhile
+        events.phase("warm_up")  # what fails from here on is ordinary training
+        meter.use_up()  # the loader has prepared batches meanwhile
     if not job.paced:
         events.phase("measure")
         meter.run_plan()
