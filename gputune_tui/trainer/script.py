@@ -25,7 +25,7 @@ from gputune_tui.trainer.contention import BlockWatch, Reading
 from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.faults import OverBudget
-from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch, lift_data_limit, process_is_capped
+from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch, lift_data_limit
 from gputune_tui.trainer.meter import has_settled
 
 
@@ -74,6 +74,8 @@ class ScriptMeter:
         sys.excepthook = self._report_exception
         if self._job.device == "cpu":
             budget = self._job.budget_bytes
+            # Loader workers are free of the cap, as those of a workload are.
+            os.register_at_fork(after_in_child=lift_data_limit)
             try:
                 self._memory = CpuMemory(budget, self._job.fixed_overhead_bytes, torch.get_num_threads())
             except OverBudget as fault:
@@ -96,13 +98,11 @@ class ScriptMeter:
     ) -> None:
         """An exception that ends the script is told with its type, file and line; then the script's own hook runs."""
         if os.getpid() == self._owner and not self._finished:
-            capped = process_is_capped() or isinstance(self._memory, CudaMemory)
+            cap = self._memory.cap if self._memory else None
             lift_data_limit()
             self._report_memory()
             peak = self._peaks.device_peak_bytes if self._peaks else None
-            self._events.send(
-                classify(error, capped and self._job.budget_bytes is not None, self._job.budget_bytes, peak)
-            )
+            self._events.send(classify(error, cap, self._job.budget_bytes, peak))
         self._chained_hook(kind, error, trace)
 
     def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
