@@ -165,7 +165,9 @@ class ScriptMeter:
         time_is_up = self._blocks >= self._plan.min_blocks and self._timed_s > self._plan.max_timed_s
         if self._blocks >= self._plan.blocks or time_is_up:
             self._finished = True
-            self._events.send(DataRead(self._data.record(None)))
+            self._events.phase("finish")
+            if (reads := self._data.record(None)) is not None:
+                self._events.send(DataRead(reads))
             self._events.send(Done(None))
             sys.exit(0)
         self._start_block()

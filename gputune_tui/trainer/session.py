@@ -158,13 +158,15 @@ def _measure(
         try:
             _run_meter(job, meter, events, worst_case)
             breakdown = meter.breakdown()
-            report_memory()  # what follows takes memory of its own, which no training does
+            report_memory()
+            events.phase("finish")  # what follows takes memory of its own, which no training does
             if device.kind == "cpu" and not settings.flush_denormal:
                 events.send(Denormals(_denormal_fraction(meter, model, optimizer, settings)))
         finally:
             for text in batches.notes:
                 events.send(Note(text))
-        events.send(DataRead(data.record(dataset_length(getattr(batches.loader, "dataset", None)))))
+        if (reads := data.record(dataset_length(getattr(batches.loader, "dataset", None)))) is not None:
+            events.send(DataRead(reads))
         record = guard.record()
         events.phase("noise")
         record = replace(record, loss_noise_fraction=_noise(job, settings, workload, model, batches, device, events))
