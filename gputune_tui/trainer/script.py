@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from gputune_tui.domain.job import JOB_VARIABLE, Job
 from gputune_tui.domain.plain import from_plain
@@ -26,7 +28,14 @@ from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.faults import OverBudget
 from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch, lift_data_limit
-from gputune_tui.trainer.meter import has_settled
+from gputune_tui.trainer.meter import PREFETCH_FACTOR_USED, has_settled
+
+
+def prefetched_batches() -> int:
+    """Batches that the workers of all loaders in use hold ready; an optimizer step takes one at least."""
+    # By type: asking an object of the user's for its class may run code of theirs.
+    loaders = [found for found in gc.get_objects() if issubclass(type(found), _MultiProcessingDataLoaderIter)]
+    return sum(int(loader._num_workers) * int(loader._prefetch_factor or 0) for loader in loaders)
 
 
 def arm() -> None:
@@ -63,7 +72,11 @@ class ScriptMeter:
         self._timed_s = 0.0
         self._started = time.perf_counter()
         self._finished = False
-        self._data = DataWatch(job)
+        self._data = DataWatch(job, events.beat)
+        self._untimed_steps = 0
+        """Steps before the next block that use up what was read before the page cache was dropped."""
+        self._untimed_until = 0.0
+        self._is_between_blocks = False
         self._optimizer_id: int | None = None
 
     def arm(self) -> None:
@@ -116,6 +129,9 @@ class ScriptMeter:
         if torch.cuda.is_initialized() and (self._steps_per_block == 0 or self._ends_block()):
             torch.cuda.synchronize()
         now = time.perf_counter()
+        if self._is_between_blocks:
+            self._use_up(now)
+            return
         if self._last is not None:
             (self._block_times if self._steps_per_block else self._times).append(now - self._last)
         self._last = now
@@ -148,7 +164,26 @@ class ScriptMeter:
 
     def _start_block(self) -> None:
         self._block_times = []
-        self._data.drop_page_cache()
+        began = time.perf_counter()
+        if self._data.drop_page_cache():
+            now = time.perf_counter()
+            self._is_between_blocks = True
+            self._untimed_steps = PREFETCH_FACTOR_USED * prefetched_batches()
+            # A loader that is none of torch's may have prepared batches for as long.
+            self._untimed_until = now + (now - began)
+        else:
+            self._begin_block()
+
+    def _use_up(self, now: float) -> None:
+        self._untimed_steps -= 1
+        self._events.beat()
+        if self._untimed_steps <= 0 and now >= self._untimed_until:
+            self._is_between_blocks = False
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+            self._begin_block()
+
+    def _begin_block(self) -> None:
         self._data.begin()
         self._before = self._watch.read()
         self._last = self._block_began = time.perf_counter()
