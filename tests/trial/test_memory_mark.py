@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gputune_tui.domain.conditions import Conditions
-from gputune_tui.domain.protocol import AFTER_MEASURING, Memory
+from gputune_tui.domain.protocol import Memory
 from gputune_tui.domain.trial import FailureReason, MemoryPeaks, TrialState
 from gputune_tui.trial.launcher import LocalLauncher
 from gputune_tui.trial.memory_mark import (
@@ -96,10 +96,11 @@ def test_what_is_within_the_slack_or_has_no_budget_runs_on(start_trial: StartTri
     assert run.state is TrialState.COMPLETE
 
 
-@pytest.mark.parametrize("phase", AFTER_MEASURING)
+@pytest.mark.parametrize("phase", ["finish", "noise"])
 def test_what_a_trial_takes_once_all_is_measured_ends_nothing(start_trial: StartTrial, phase: str) -> None:
-    code = TAKE.format(phase=phase, megabytes=300, seconds=4 * PERIOD_S)
-    run = run_out(start_trial(code, Limits(budget_bytes=BUDGET, host_bytes=200 * MIB)))
+    # The host's budget has room for a process with torch, which the warm one is from its start.
+    code = TAKE.format(phase=phase, megabytes=1100, seconds=4 * PERIOD_S)
+    run = run_out(start_trial(code, Limits(budget_bytes=BUDGET, host_bytes=1000 * MIB)))
     assert run.state is TrialState.COMPLETE, run.failure
     assert run.seen.memory.device_peak_bytes == 300 * MIB, "as the trial told"
 
