@@ -42,10 +42,14 @@ class Inspected:
     """The workload's own default."""
 
 
+AFTER_MEASURING = ("finish", "noise")
+"""Phases in which a trial has all that counts and takes memory of its own, which no training does."""
+
+
 @dataclass(frozen=True)
 class Phase:
     """The trial enters a phase: import, build, warm_up, largest_batch, evaluation, measure, ready (paced, waiting),
-    breakdown, noise."""
+    breakdown, and those of `AFTER_MEASURING`."""
 
     event: ClassVar[str] = "phase"
     name: str

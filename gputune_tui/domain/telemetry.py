@@ -112,7 +112,10 @@ class ProcessSnapshot:
     gpu_instance: int | None = None
     """On a GPU that is cut by MIG."""
     is_foreign: bool = False
-    """The number belongs to another PID namespace (or has just ended): nothing here can be found or signalled by it."""
+    """The number belongs to another PID namespace (or may have just ended): nothing here can be found or signalled by
+    it."""
+    is_gone: bool = False
+    """It ended since the driver listed it."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,8 @@ class NodeSnapshot:
     """Everything at one moment."""
 
     time_s: float
-    """Wall clock, seconds since the epoch."""
+    """Wall clock, seconds since the epoch, just before the reading began: nothing that is said to be from now is older,
+    but for what a driver that is late told before."""
     host: HostSnapshot
     driver: str | None
     cuda: str | None
@@ -167,6 +171,9 @@ class NodeSnapshot:
     """Played back: `time_s` and all else are of the time of the recording."""
     process_note: str | None = None
     """Why the list of processes is not whole, one sentence."""
+    listed_s: tuple[float | None, ...] = ()
+    """By device, the wall clock just before its list of processes was asked for, None before the first; empty where all
+    lists are of `time_s`."""
 
 
 @dataclass(frozen=True)

@@ -67,12 +67,24 @@ class GpuNode:
             self._source.list_processes()
         self.set_quiet(False)
         now, deadline = time.time(), time.monotonic() + patience_s
-        while time.monotonic() < deadline and not (self._snapshot and self._snapshot.time_s >= now and self.device):
+        while time.monotonic() < deadline and not self._is_from(now):
             self._source.wait(INTERVAL_S / 5)
             self.poll()
             yield None
-        # A number of another PID namespace can be one of ours; those that are here before our trial are not.
-        self._strangers = {process.pid for process in self._processes() if process.is_foreign}
+        # A number of another PID namespace can be one of ours; those that are here before our trial are not. A list
+        # from before may hold our trial that has just ended.
+        if self._is_from(now):
+            self._strangers = {process.pid for process in self._processes() if process.is_foreign}
+
+    def _is_from(self, moment_s: float) -> bool:
+        """Whether all that is known of the GPU was read after a moment of the wall clock."""
+        snapshot, device = self._snapshot, self.device
+        if snapshot is None or device is None or snapshot.time_s < moment_s:
+            return False
+        if device.index >= len(snapshot.listed_s):
+            return True
+        listed_s = snapshot.listed_s[device.index]
+        return listed_s is not None and listed_s >= moment_s
 
     def poll(self) -> None:
         """Take over what has been read."""
@@ -104,7 +116,7 @@ class GpuNode:
         return tuple(
             Neighbour(process.pid, process.user, process.gpu_memory_bytes, process.command)
             for process in self._processes()
-            if not process.is_trial
+            if not (process.is_trial or process.is_gone)
             and (not process.is_foreign or process.pid in self._strangers)
             and not process.command.startswith(MPS)
         )

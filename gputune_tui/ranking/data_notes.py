@@ -65,7 +65,9 @@ def _cold_note(data: DataReads, blocks: int) -> str:
         return f"--cold had no effect: the data is on {', '.join(places)}, which is memory"
     where = f" (on {', '.join(data.file_systems)})" if data.file_systems else ""
     if data.disk_bytes == 0:
-        return f"--cold had no effect: the blocks read nothing from disk{where}; the workload may keep its data"
+        return (
+            f"--cold had no effect: the blocks read nothing from disk{where}; the workload may keep its data in memory"
+        )
     again = data.dataset_samples is not None and data.samples > blocks * data.dataset_samples
     why = "a block goes through the data more than once" if again else f"most came from memory{where}"
     return f"measured partly cold: {bytes_text(data.disk_bytes_per_sample)} from disk per sample; {why}"

@@ -53,6 +53,8 @@ class GpuReading:
     processes: tuple[GpuProcess, ...] = ()
     problem: str | None = None
     process_note: str | None = None
+    listed_s: tuple[float | None, ...] = ()
+    """By device, the wall clock just before its list of processes was asked for; None before the first."""
 
 
 class _Slot:
@@ -64,6 +66,7 @@ class _Slot:
         self.lane = Lane(self._work, f"gpu-{index}", clock)
         self.snapshot = no_values(index, "stale")
         self.processes: tuple[GpuProcess, ...] = ()
+        self.listed_s: float | None = None
 
     def ask(self, regular: bool, expanded: bool, listed: bool) -> bool:
         if self.lane.waiting_s() > 0:
@@ -78,14 +81,16 @@ class _Slot:
         if answer is None or late:
             self.snapshot = _aged(self.snapshot, self.lane.waiting_s())
             return
-        snapshot, processes = answer
+        snapshot, found = answer
         # A reading without any answer has no values; the last ones say more.
         self.snapshot = _aged(self.snapshot) if snapshot.state == "stale" else snapshot
-        self.processes = self.processes if processes is None else processes
+        if found is not None:
+            self.listed_s, self.processes = found
 
-    def _work(self) -> tuple[DeviceSnapshot, tuple[GpuProcess, ...] | None]:
+    def _work(self) -> tuple[DeviceSnapshot, tuple[float, tuple[GpuProcess, ...]] | None]:
         listed = self._listed
-        return self._device.read(self._regular, self._expanded), self._device.processes() if listed else None
+        snapshot = self._device.read(self._regular, self._expanded)
+        return snapshot, (time.time(), self._device.processes()) if listed else None
 
 
 class GpuWatch:
@@ -123,6 +128,7 @@ class GpuWatch:
             devices=tuple(slot.snapshot for slot in self._slots),
             processes=tuple(process for slot in self._slots for process in slot.processes),
             process_note=self._facts.process_note,
+            listed_s=tuple(slot.listed_s for slot in self._slots),
         )
 
     def _open(self, now: float) -> bool:

@@ -40,7 +40,7 @@ class LiveNode:
 
     def read(self, order: SamplerSettings) -> NodeSnapshot:
         """The node now; what is not cheap every second tick, and in quiet as it was."""
-        now = self._clock()
+        now, time_s = self._clock(), time.time()
         regular = not order.quiet and (self._regulars < FIRST_REGULARS or now - self._regular_s >= REGULAR_PERIOD_S)
         expanded = MORE_GPUS_THAN_ANY if order.expand_all else order.expanded
         listed = regular or order.list_processes
@@ -52,7 +52,7 @@ class LiveNode:
             self._regulars += bool(gpu.devices or gpu.problem or not order.gpus)
         host, memory = self._host.read_with_memory()
         return NodeSnapshot(
-            time_s=time.time(),
+            time_s=time_s,
             host=host,
             driver=gpu.driver,
             cuda=gpu.cuda,
@@ -60,6 +60,7 @@ class LiveNode:
             processes=self._rows,
             problem=gpu.problem,
             process_note=gpu.process_note,
+            listed_s=gpu.listed_s,
         )
 
     def close(self) -> None:

@@ -43,6 +43,7 @@ class Details:
     parent_pid: int | None = None
     running_s: float | None = None
     is_foreign: bool = False
+    is_gone: bool = False
 
 
 class ProcessReader:
@@ -85,7 +86,8 @@ class ProcessReader:
         except (OSError, ValueError, IndexError):
             # Gone, or a number of another namespace that means nothing here.
             self._known.pop(pid, None)
-            return Details(is_foreign=True)
+            is_gone = not self._doubts_numbers and not _exists(pid)
+            return Details(is_foreign=not is_gone, is_gone=is_gone)
         if self._doubts_numbers and pid not in self._trials and not _holds_gpu(folder):
             return Details(is_foreign=True)
         before = self._known.get(pid)
@@ -140,6 +142,7 @@ def _row(process: GpuProcess, details: Details, is_trial: bool) -> ProcessSnapsh
         sm_fraction=process.sm_fraction,
         gpu_instance=process.gpu_instance,
         is_foreign=details.is_foreign,
+        is_gone=details.is_gone,
     )
 
 
@@ -148,6 +151,17 @@ def _namespace() -> str:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is such a process, though /proc may hide it (hidepid); true of what is no number of one."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def _holds_gpu(folder: str) -> bool:

@@ -26,7 +26,7 @@ def decode(line: bytes) -> NodeSnapshot:
         found["host"] = HostSnapshot(**_with_tuples(found["host"]))
         found["devices"] = tuple(_device(device) for device in found["devices"])
         found["processes"] = tuple(ProcessSnapshot(**process) for process in found["processes"])
-        return NodeSnapshot(**found)
+        return NodeSnapshot(**_with_tuples(found))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"a line of the sampling process is no snapshot: {error}") from None
 

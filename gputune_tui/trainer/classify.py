@@ -21,6 +21,7 @@ from gputune_tui.trainer.faults import (
     SettingsNotApplicable,
     bytes_words,
 )
+from gputune_tui.trainer.memory import Cap
 from gputune_tui.trainer.workload import WorkloadFault, WorkloadRefused, describe_exception
 
 _FAULTS: tuple[tuple[type[Exception], FailureReason], ...] = (
@@ -69,12 +70,12 @@ _DEFAULT_COLLATE = "torch/utils/data/_utils/collate.py"
 _TORCHS_TYPES = ("RuntimeError", "OSError", "AcceleratorError")
 
 
-def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_bytes: int | None) -> Error:
+def classify(error: BaseException, cap: Cap | None, budget_bytes: int | None, peak_bytes: int | None) -> Error:
     """The typed reason of an exception.
 
     Args:
         error: what ended the trial.
-        capped: a cap on memory was in force when it was raised.
+        cap: what refused memory beyond the budget when it was raised.
         budget_bytes: the cap's budget, for the message.
         peak_bytes: the device peak so far, a lower bound of what the setting needs.
     """
@@ -86,7 +87,7 @@ def classify(error: BaseException, capped: bool, budget_bytes: int | None, peak_
     if isinstance(error, WorkloadFault):
         return Error(FailureReason.CRASH, str(error), in_workload=True)
     if is_allocation_failure(error):
-        return _out_of_memory(error, capped, budget_bytes, peak_bytes)
+        return _out_of_memory(error, cap, budget_bytes, peak_bytes)
     if _scaler_met_half_gradients(error):
         return Error(FailureReason.INVALID, "fp16 AMP is not applicable: the parameters are fp16 already")
     text = _own_text(error)
@@ -171,10 +172,12 @@ def _scaler_met_half_gradients(error: BaseException) -> bool:
     return bool(frames) and frames[-1].filename.endswith(_GRAD_SCALER)
 
 
-def _out_of_memory(error: BaseException, capped: bool, budget: int | None, peak: int | None) -> Error:
+def _out_of_memory(error: BaseException, cap: Cap | None, budget: int | None, peak: int | None) -> Error:
     seen = f"; the peak until then was {bytes_words(peak)}" if peak else ""
     on_device = isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in _DEVICE_ALLOCATION)
-    if capped and budget is not None:
+    # A cap holds one kind of memory of the main process: what a worker or the other kind lacks, the machine refused.
+    is_held = cap is (Cap.ALLOCATOR if on_device else Cap.DATA_LIMIT) and _FROM_WORKER.match(str(error)) is None
+    if is_held and budget is not None:
         return Error(FailureReason.OVER_BUDGET, f"it needs more than the budget of {bytes_words(budget)}{seen}")
     if on_device:
         return Error(FailureReason.DEVICE_OOM, f"the device ran out of memory{seen}")

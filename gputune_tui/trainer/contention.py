@@ -103,11 +103,12 @@ class CpuWatch:
         return children
 
     def _ticks_of(self, pid: int) -> int:
+        """Of one process and of those that it has waited for, such as the decoder that a worker starts per file."""
         try:
             fields = (self._proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
         except (ProcessLookupError, FileNotFoundError):
             return 0
-        return int(fields[11]) + int(fields[12])
+        return sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime (proc(5))
 
 
 def shares(before: CpuReading | None, after: CpuReading | None) -> CpuShares | None:

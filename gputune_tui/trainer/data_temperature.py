@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,8 +61,18 @@ class DataWatch:
             self._disk_bytes += max(0, now - self._begun_bytes)
         self.files.drain()
 
-    def record(self, dataset_samples: int | None) -> DataReads:
-        """What was read so far; looks at the data's files, so it belongs after everything that is measured."""
+    def record(self, dataset_samples: int | None) -> DataReads | None:
+        """What was read so far; looks at the data's files, so it belongs after everything that is measured.
+
+        None where that fails: the trial has all that counts by then, and it may have removed its files or its folder.
+        """
+        try:
+            return self._record(dataset_samples)
+        except Exception as error:
+            traceback.print_exception(type(error), error, error.__traceback__)
+            return None
+
+    def _record(self, dataset_samples: int | None) -> DataReads:
         files = self.files.data_files()
         data_bytes = sum(file.size_bytes for file in files.values()) if files else None
         if data_bytes and not self.files.is_complete and (dataset_samples or 0) > len(files):

@@ -79,11 +79,11 @@ def _report(error: BaseException, job: Job, events: EventSink) -> None:
         events.send(Error(FailureReason.INVALID, str(error)))
         return
     # Frames of the traceback pin what the trial allocated; the cap must not stop the report.
-    from gputune_tui.trainer.memory import lift_data_limit, process_is_capped
-    from gputune_tui.trainer.session import capped_by_allocator, last_peaks
+    from gputune_tui.trainer.memory import lift_data_limit
+    from gputune_tui.trainer.session import cap_in_force, last_peaks
 
     peaks = last_peaks()
-    capped = process_is_capped() or capped_by_allocator()
+    cap = cap_in_force()
     lift_data_limit()
     gc.collect()
     from gputune_tui.trainer.classify import classify
@@ -94,7 +94,7 @@ def _report(error: BaseException, job: Job, events: EventSink) -> None:
         events.send(Memory(MemoryPeaks(device_peak_bytes=error.needs_bytes), error.needs_bytes))
     elif peaks is not None:
         events.send(Memory(peaks))
-    told = classify(error, capped, job.budget_bytes, peaks.device_peak_bytes if peaks else None)
+    told = classify(error, cap, job.budget_bytes, peaks.device_peak_bytes if peaks else None)
     if (place := PHASES.get(events.current_phase)) is not None:
         told = replace(told, message=f"{told.message} ({place})")
     events.send(told)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import resource
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,15 @@ TYPICAL_CONTEXT_BYTES = 512 << 20
 """Assumed where the difference says nothing (trial_engine.md section 2: 0.3 to 0.6 GiB)."""
 
 
+class Cap(Enum):
+    """What refuses a trial memory beyond its budget."""
+
+    DATA_LIMIT = "data_limit"
+    """Of the main process, on the host: loader workers are free of it."""
+    ALLOCATOR = "allocator"
+    """On the device."""
+
+
 class MemoryWatch(Protocol):
     """Peaks and cap of one trial on its device. Create it just before the model is built."""
 
@@ -29,6 +39,10 @@ class MemoryWatch(Protocol):
     """What the process takes before its model is built; part of `device_peak_bytes`."""
     resident_mark_bytes: int | None
     """Resident memory at which the device figure of a CPU trial is its budget; None without one."""
+
+    @property
+    def cap(self) -> Cap | None:
+        """The cap that is in force now; None without one."""
 
     def peaks(self) -> MemoryPeaks:
         """The peaks so far."""
@@ -76,6 +90,7 @@ class CpuMemory:
             Path("/proc/self/clear_refs").write_text("5")
         self.fixed_overhead_bytes = fixed_overhead_bytes or self._before_bytes
         self.resident_mark_bytes = None
+        self._has_set_limit = False
         if budget_bytes is not None:
             self.resident_mark_bytes = self._before_bytes + budget_bytes - self.fixed_overhead_bytes
             self._cap(budget_bytes, threads)
@@ -94,6 +109,12 @@ class CpuMemory:
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         if hard == resource.RLIM_INFINITY or limit < hard:
             resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+            self._has_set_limit = True
+
+    @property
+    def cap(self) -> Cap | None:
+        """The data limit, unless it is the user's own or was lifted."""
+        return Cap.DATA_LIMIT if self._has_set_limit and process_is_capped() else None
 
     def peaks(self) -> MemoryPeaks:
         """Device and own host peak from /proc."""
@@ -117,6 +138,7 @@ class CudaMemory:
     """A CUDA trial: the allocator's peaks plus the context; the cap is the allocator's own fraction."""
 
     resident_mark_bytes: int | None = None
+    cap: Cap | None
 
     def __init__(self, device: torch.device, budget_bytes: int | None, free_before_bytes: int | None) -> None:
         self._device = device
@@ -135,6 +157,7 @@ class CudaMemory:
                     self.fixed_overhead_bytes,
                 )
             torch.cuda.set_per_process_memory_fraction(min(1.0, room / total), device)
+        self.cap = None if budget_bytes is None else Cap.ALLOCATOR
 
     def peaks(self) -> MemoryPeaks:
         """The allocator's counters; reading them does not wait for the device."""

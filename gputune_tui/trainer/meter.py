@@ -103,18 +103,25 @@ class Meter:
             )
         )
 
-    def settle(self) -> None:
-        """Use up what the loader has prepared while a paced trial waited for its turn.
-
-        The block that follows is at least as long: otherwise a trial with loader workers would spend most of its time
-        on steps that do not count.
-        """
-        steps = PREFETCH_FACTOR_USED * self._prefetched_windows or 1
-        self._steps_per_block = max(self._steps_per_block, steps)
-        for _ in range(steps):
+    def use_up(self) -> None:
+        """Run steps, untimed, until those batches are used up that the loader prepared while no step ran."""
+        for _ in range(self._steps_to_use_up):
             self._guard.take([self._run()])
         self._device.synchronize()
         self._shapes.settle()
+
+    def settle(self) -> None:
+        """`use_up` before a block, where each block has a wait before it: a paced trial's turn, the page cache dropped.
+
+        Blocks are at least as long from here on: otherwise a trial with loader workers would spend most of its time on
+        steps that do not count.
+        """
+        self._steps_per_block = max(self._steps_per_block, self._steps_to_use_up)
+        self.use_up()
+
+    @property
+    def _steps_to_use_up(self) -> int:
+        return PREFETCH_FACTOR_USED * self._prefetched_windows or 1
 
     def rest(self) -> None:
         """Leave the machine to others: come back when the loader has prefetched what it may, or cannot soon."""

@@ -46,11 +46,14 @@ class OpenedFiles:
 
     def __init__(self, named: Iterable[str] = ()) -> None:
         """`named` are paths that the user gave the workload: they stand in where nothing was seen to be opened."""
-        self._named = tuple(named)
+        self._named = tuple(path for name in named if (path := _absolute(name)))
         self.is_complete = True
         """False where there are more files than were looked at."""
         self._owner = os.getpid()
+        self._noted: set[str] = set()
+        """Names as they were given to `open`, in this process and before it was forked."""
         self._seen: set[str] = set()
+        """Absolute: what a name means depends on the folder that the process is in at the time."""
         self._is_listening = True
         self._read_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         with contextlib.suppress(OSError):
@@ -70,16 +73,21 @@ class OpenedFiles:
                 self._note(os.fsdecode(path))
 
     def _note(self, path: str) -> None:
-        if path in self._seen or len(self._seen) >= MOST_FILES:
+        if path in self._noted or len(self._noted) >= MOST_FILES:
             return
-        self._seen.add(path)
-        if os.getpid() != self._owner:
-            if fd_identity(self._write_fd) != self._pipe:
-                return  # closed by the user's code: the number may be a file of theirs by now
-            try:
-                os.write(self._write_fd, os.fsencode(os.path.abspath(path)) + b"\0")
-            except OSError:
-                self._seen.discard(path)
+        self._noted.add(path)
+        where = _absolute(path)
+        if where is None or where in self._seen:
+            return
+        if os.getpid() == self._owner:
+            self._seen.add(where)
+            return
+        if fd_identity(self._write_fd) != self._pipe:
+            return  # closed by the user's code: the number may be a file of theirs by now
+        try:
+            os.write(self._write_fd, os.fsencode(where) + b"\0")
+        except OSError:
+            self._noted.discard(path)
 
     @contextlib.contextmanager
     def not_data(self) -> Iterator[None]:
@@ -105,7 +113,7 @@ class OpenedFiles:
         with self.not_data():
             self.drain()
             self._seen.update(_held_by([os.getpid(), *own_children()]))
-            for path in {os.path.abspath(path) for path in self._seen} - self._data.keys():
+            for path in {os.path.normpath(path) for path in self._seen} - self._data.keys():
                 self._add(path)
             if not self._data:
                 self._add_named()
@@ -126,8 +134,8 @@ class OpenedFiles:
     def _add_named(self) -> None:
         deadline = time.perf_counter() + SCAN_S
         for name in self._named:
-            self._add(os.path.abspath(name))
-            for folder, _folders, files in os.walk(os.path.abspath(name)):
+            self._add(name)
+            for folder, _folders, files in os.walk(name):
                 for file in files:
                     if time.perf_counter() > deadline:
                         self.is_complete = False
@@ -166,6 +174,15 @@ class OpenedFiles:
                         if os.path.splitext(entry.name)[1] in kinds and entry.path not in self._data:
                             self._add(entry.path)
                 self._folders_walked[folder] += 1
+
+
+def _absolute(path: str) -> str | None:
+    """Where a name leads from here; None where the folder that this process is in was removed."""
+    if os.path.isabs(path):
+        return path
+    with contextlib.suppress(OSError):
+        return os.path.abspath(path)
+    return None
 
 
 def own_children() -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from gputune_tui.domain.job import JOB_VARIABLE, Job
 from gputune_tui.domain.plain import from_plain
@@ -25,8 +27,15 @@ from gputune_tui.trainer.contention import BlockWatch, Reading
 from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.faults import OverBudget
-from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch, lift_data_limit, process_is_capped
-from gputune_tui.trainer.meter import has_settled
+from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch, lift_data_limit
+from gputune_tui.trainer.meter import PREFETCH_FACTOR_USED, has_settled
+
+
+def prefetched_batches() -> int:
+    """Batches that the workers of all loaders in use hold ready; an optimizer step takes one at least."""
+    # By type: asking an object of the user's for its class may run code of theirs.
+    loaders = [found for found in gc.get_objects() if issubclass(type(found), _MultiProcessingDataLoaderIter)]
+    return sum(int(loader._num_workers) * int(loader._prefetch_factor or 0) for loader in loaders)
 
 
 def arm() -> None:
@@ -63,7 +72,11 @@ class ScriptMeter:
         self._timed_s = 0.0
         self._started = time.perf_counter()
         self._finished = False
-        self._data = DataWatch(job)
+        self._data = DataWatch(job, events.beat)
+        self._untimed_steps = 0
+        """Steps before the next block that use up what was read before the page cache was dropped."""
+        self._untimed_until = 0.0
+        self._is_between_blocks = False
         self._optimizer_id: int | None = None
 
     def arm(self) -> None:
@@ -74,6 +87,8 @@ class ScriptMeter:
         sys.excepthook = self._report_exception
         if self._job.device == "cpu":
             budget = self._job.budget_bytes
+            # Loader workers are free of the cap, as those of a workload are.
+            os.register_at_fork(after_in_child=lift_data_limit)
             try:
                 self._memory = CpuMemory(budget, self._job.fixed_overhead_bytes, torch.get_num_threads())
             except OverBudget as fault:
@@ -96,13 +111,11 @@ class ScriptMeter:
     ) -> None:
         """An exception that ends the script is told with its type, file and line; then the script's own hook runs."""
         if os.getpid() == self._owner and not self._finished:
-            capped = process_is_capped() or isinstance(self._memory, CudaMemory)
+            cap = self._memory.cap if self._memory else None
             lift_data_limit()
             self._report_memory()
             peak = self._peaks.device_peak_bytes if self._peaks else None
-            self._events.send(
-                classify(error, capped and self._job.budget_bytes is not None, self._job.budget_bytes, peak)
-            )
+            self._events.send(classify(error, cap, self._job.budget_bytes, peak))
         self._chained_hook(kind, error, trace)
 
     def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
@@ -116,6 +129,9 @@ class ScriptMeter:
         if torch.cuda.is_initialized() and (self._steps_per_block == 0 or self._ends_block()):
             torch.cuda.synchronize()
         now = time.perf_counter()
+        if self._is_between_blocks:
+            self._use_up(now)
+            return
         if self._last is not None:
             (self._block_times if self._steps_per_block else self._times).append(now - self._last)
         self._last = now
@@ -148,7 +164,26 @@ class ScriptMeter:
 
     def _start_block(self) -> None:
         self._block_times = []
-        self._data.drop_page_cache()
+        began = time.perf_counter()
+        if self._data.drop_page_cache():
+            now = time.perf_counter()
+            self._is_between_blocks = True
+            self._untimed_steps = PREFETCH_FACTOR_USED * prefetched_batches()
+            # A loader that is none of torch's may have prepared batches for as long.
+            self._untimed_until = now + (now - began)
+        else:
+            self._begin_block()
+
+    def _use_up(self, now: float) -> None:
+        self._untimed_steps -= 1
+        self._events.beat()
+        if self._untimed_steps <= 0 and now >= self._untimed_until:
+            self._is_between_blocks = False
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+            self._begin_block()
+
+    def _begin_block(self) -> None:
         self._data.begin()
         self._before = self._watch.read()
         self._last = self._block_began = time.perf_counter()
@@ -165,7 +200,9 @@ class ScriptMeter:
         time_is_up = self._blocks >= self._plan.min_blocks and self._timed_s > self._plan.max_timed_s
         if self._blocks >= self._plan.blocks or time_is_up:
             self._finished = True
-            self._events.send(DataRead(self._data.record(None)))
+            self._events.phase("finish")
+            if (reads := self._data.record(None)) is not None:
+                self._events.send(DataRead(reads))
             self._events.send(Done(None))
             sys.exit(0)
         self._start_block()

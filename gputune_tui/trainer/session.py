@@ -25,7 +25,7 @@ from gputune_tui.trainer.events import EventSink, Orders
 from gputune_tui.trainer.guard import Guard
 from gputune_tui.trainer.libraries import load_libraries
 from gputune_tui.trainer.loader import Batches, build_batches, dataset_length
-from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch
+from gputune_tui.trainer.memory import Cap, CpuMemory, CudaMemory, MemoryWatch
 from gputune_tui.trainer.meter import Meter
 from gputune_tui.trainer.noise import loss_noise
 from gputune_tui.trainer.optimizer import apply_optimizer_implementation
@@ -42,7 +42,6 @@ class _Running:
 
     memory: MemoryWatch | None = None
     peaks: MemoryPeaks | None = None
-    capped: bool = False
     closers: list[Callable[[], None]] = field(default_factory=list)
     """What is to be released at the end, the last first."""
 
@@ -55,9 +54,9 @@ def last_peaks() -> MemoryPeaks | None:
     return _running.memory.peaks() if _running.memory else _running.peaks
 
 
-def capped_by_allocator() -> bool:
-    """True where a CUDA trial runs under its allocator's fraction."""
-    return _running.capped
+def cap_in_force() -> Cap | None:
+    """What refuses the trial memory beyond its budget; None where nothing does, or not yet."""
+    return _running.memory.cap if _running.memory else None
 
 
 def close_all(events: EventSink) -> None:
@@ -94,7 +93,6 @@ def run_trial(job: Job, events: EventSink) -> None:
 
 def _watch_memory(job: Job, device: Device) -> MemoryWatch:
     if isinstance(device, CudaDevice):
-        _running.capped = job.budget_bytes is not None
         return CudaMemory(device.torch_device, job.budget_bytes, job.device_free_bytes)
     return CpuMemory(job.budget_bytes, job.fixed_overhead_bytes, torch.get_num_threads())
 
@@ -160,13 +158,15 @@ def _measure(
         try:
             _run_meter(job, meter, events, worst_case)
             breakdown = meter.breakdown()
-            report_memory()  # what follows takes memory of its own, which no training does
+            report_memory()
+            events.phase("finish")  # what follows takes memory of its own, which no training does
             if device.kind == "cpu" and not settings.flush_denormal:
                 events.send(Denormals(_denormal_fraction(meter, model, optimizer, settings)))
         finally:
             for text in batches.notes:
                 events.send(Note(text))
-        events.send(DataRead(data.record(dataset_length(getattr(batches.loader, "dataset", None)))))
+        if (reads := data.record(dataset_length(getattr(batches.loader, "dataset", None)))) is not None:
+            events.send(DataRead(reads))
         record = guard.record()
         events.phase("noise")
         record = replace(record, loss_noise_fraction=_noise(job, settings, workload, model, batches, device, events))
@@ -214,7 +214,8 @@ def _run_meter(job: Job, meter: Meter, events: EventSink, worst_case: WorstCase)
     events.phase("warm_up")
     meter.warm_up()
     if worst_case.run():
-        meter.settle()  # the loader has prepared batches meanwhile
+        events.phase("warm_up")  # what fails from here on is ordinary training
+        meter.use_up()  # the loader has prepared batches meanwhile
     if not job.paced:
         events.phase("measure")
         meter.run_plan()

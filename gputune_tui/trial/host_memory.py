@@ -14,6 +14,8 @@ INTERVAL_S = 0.5
 DUTY_FRACTION = 0.01
 """Walking a process's page tables takes about 20 ms a GiB of a CPU that the trial may want, so that it is done for at
 most this share of the time."""
+WALK_S = 0.02
+"""A look goes on to the next process's page tables for no longer: whoever looks has deadlines to hold meanwhile."""
 SHARED_PLACES = ("/dev/shm/", "/memfd:")
 """What links of /proc/PID/fd begin with where torch keeps the batches that its workers pass on."""
 
@@ -39,9 +41,9 @@ class TreeReader:
     """Reads the tree under `root`, of which `main` is counted with all that it maps.
 
     Pages that a worker shares with the process that forked it are that process's: how many these are is found by a
-    walk through the worker's page tables now and then, and taken from its resident memory in between. Batches on
-    their way from a worker are in nobody's resident memory: they are found as open files, each once whoever has it
-    open.
+    walk through the worker's page tables now and then, and taken from its resident memory in between. A round of
+    walks takes as many looks as it needs, one process each at least, and counts once it is complete. Batches on their
+    way from a worker are in nobody's resident memory: they are found as open files, each once whoever has it open.
     """
 
     def __init__(self, root: int, main: int, proc: Path = Path("/proc")) -> None:
@@ -49,17 +51,31 @@ class TreeReader:
         self._main = main
         self._proc = proc
         self._inherited: dict[int, int] = {}
-        """By process, the anonymous memory that it shares with others."""
+        """By process, the anonymous memory that it shares with others, as the last round of walks found it."""
+        self._found: dict[int, int] = {}
+        """The same of the round that is under way."""
+        self._waiting: list[int] = []
+        """Those that this round has not come to."""
+        self._walked_s = 0.0
         self._next_walk = 0.0
 
+    @property
+    def is_in_first_round(self) -> bool:
+        """Whether processes are yet to be walked before there is a figure."""
+        return bool(self._waiting) and not self._inherited
+
     def read(self) -> TreeMemory | None:
-        """Now; None where the tree is gone or not readable."""
+        """Now; None where the tree is gone or not readable, and within the first round of walks."""
         own = _fields(self._proc / str(self._main) / "status", ("VmRSS", "RssShmem"))
         if own is None:
             return None
         others = [pid for pid in _tree(self._root, self._proc) if pid != self._main]
-        if others and (time.monotonic() >= self._next_walk or not self._inherited):
-            self._walk(others)
+        if others and not self._waiting and (time.monotonic() >= self._next_walk or not self._inherited):
+            self._waiting, self._found, self._walked_s = others[::-1], {}, 0.0
+        if self._waiting:
+            self._walk()
+        if self.is_in_first_round:
+            return None
         # Those that came since the last walk, at a new epoch, were forked as those were that it met.
         usual = max(self._inherited.values(), default=0)
         private = 0
@@ -69,18 +85,25 @@ class TreeReader:
         in_flight = _open_shared_bytes([self._main, *others], self._proc) - own["RssShmem"]
         return TreeMemory(own["VmRSS"], private + max(0, in_flight), len(others))
 
-    def _walk(self, others: list[int]) -> None:
+    def _walk(self) -> None:
+        """Go on with the round for about `WALK_S`."""
         began_s = time.thread_time()  # on a busy machine the wall clock would count others' turns
-        self._inherited.clear()
-        for pid in others:
+        until = time.monotonic() + WALK_S
+        while self._waiting:
+            pid = self._waiting.pop()
             found = _fields(
                 self._proc / str(pid) / "smaps_rollup", ("Anonymous", "Private_Clean", "Private_Dirty", "Pss_Shmem")
             )
             if found is not None:
                 # Shared memory that one process alone has mapped is called private, too.
                 private = max(0, found["Private_Clean"] + found["Private_Dirty"] - found["Pss_Shmem"])
-                self._inherited[pid] = max(0, found["Anonymous"] - private)
-        self._next_walk = time.monotonic() + (time.thread_time() - began_s) / DUTY_FRACTION
+                self._found[pid] = max(0, found["Anonymous"] - private)
+            if time.monotonic() >= until:
+                break
+        self._walked_s += time.thread_time() - began_s
+        if not self._waiting:
+            self._inherited = self._found
+            self._next_walk = time.monotonic() + self._walked_s / DUTY_FRACTION
 
 
 class HostMemoryWatch:
@@ -100,7 +123,7 @@ class HostMemoryWatch:
         if self._reader is None or self._of != (root, main):
             self._reader, self._of = TreeReader(root, main), (root, main)
         tree = self._reader.read()
-        self._next = time.monotonic() + INTERVAL_S
+        self._next = time.monotonic() + (0.0 if self._reader.is_in_first_round else INTERVAL_S)
         if tree is not None:
             self.take(tree)
         return tree

@@ -28,7 +28,7 @@ class OverMark:
 
 
 class MemoryMark:
-    """Looks now and then; without a budget never."""
+    """Looks now and then; without a budget only at what the driver tells."""
 
     def __init__(
         self, budget_bytes: int | None, watch: Watch | None, clock: Callable[[], float] = time.monotonic
@@ -37,6 +37,8 @@ class MemoryMark:
         self._watch = watch
         self._clock = clock
         self._looked_at = float("-inf")
+        self.driver_bytes: int | None = None
+        """What the driver showed for the trial at the last look; None where it does not tell."""
 
     def look(self, pid: int | None, resident_mark_bytes: int | None) -> OverMark | None:
         """What is held, where that is too much; at most one look each `PERIOD_S`.
@@ -46,15 +48,16 @@ class MemoryMark:
             resident_mark_bytes: the mark that a trial on the CPU gave (`protocol.Memory`).
         """
         budget, now = self._budget_bytes, self._clock()
-        if budget is None or now - self._looked_at < PERIOD_S:
+        if now - self._looked_at < PERIOD_S:
             return None
         self._looked_at = now
+        self.driver_bytes = None if self._watch is None else self._watch.device_bytes(pid)
+        if budget is None:
+            return None
         over = None
         if pid is not None and resident_mark_bytes is not None:
             over = over_on_cpu(resident_bytes(pid), resident_mark_bytes, budget)
-        if over is None and self._watch is not None:
-            over = over_on_gpu(self._watch.device_bytes(pid), budget)
-        return over
+        return over or over_on_gpu(self.driver_bytes, budget)
 
 
 def over_on_cpu(resident: int | None, resident_mark_bytes: int, budget_bytes: int) -> OverMark | None:

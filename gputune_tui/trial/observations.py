@@ -63,6 +63,7 @@ class Observations:
         self.host_memory = HostMemoryWatch()
         self.data: DataReads | None = None
         self._own_memory = MemoryPeaks()
+        self._device_peak_outside_bytes: int | None = None
         self._phase_peaks: dict[str, int] = {}
         self.fixed_overhead_bytes: int | None = None
         self.resident_mark_bytes: int | None = None
@@ -119,12 +120,17 @@ class Observations:
 
     @property
     def memory(self) -> MemoryPeaks:
-        """The peaks that the trial told, and of the host's memory what was seen of its whole process tree."""
-        return replace(self._own_memory, host_peak_bytes=self.host_memory.peak_bytes(self._own_memory.host_peak_bytes))
+        """The peaks that the trial told or that were seen from outside, whichever is larger.
+
+        The host's is that of its whole process tree. The device's from outside holds what the trial's allocator does
+        not count: libraries' own buffers, a context that grows.
+        """
+        own = replace(self._own_memory, host_peak_bytes=self.host_memory.peak_bytes(self._own_memory.host_peak_bytes))
+        return largest_peaks([own, MemoryPeaks(device_peak_bytes=self._device_peak_outside_bytes)])
 
     def take_device_peak(self, peak_bytes: int) -> None:
-        """A peak that was seen from outside."""
-        self._own_memory = largest_peaks([self._own_memory, MemoryPeaks(device_peak_bytes=peak_bytes)])
+        """What the device, or on the CPU the kernel, showed for the trial; what the trial tells later leaves it."""
+        self._device_peak_outside_bytes = max(self._device_peak_outside_bytes or 0, peak_bytes)
 
     def launch(self, watch: Watch | None = None) -> Launch:
         """The launch as it is stored, with what `watch` saw from outside."""

@@ -84,6 +84,7 @@ _PHASE_WORDS = {
     "backward": "in the backward pass",
     "optimizer": "in the optimizer step",
     "finish": "finishing",
+    "noise": "measuring the loss's noise",
 }
 
 
@@ -128,7 +129,7 @@ def _activity(ending: Ending) -> str:
 def _over_mark(ending: Ending, over: OverMark) -> str:
     return (
         f"ended while {_activity(ending)}: it took {bytes_text(over.taken_bytes)} of the budget of "
-        f"{bytes_text(over.budget_bytes)}, in memory that its allocator's cap does not hold; "
+        f"{bytes_text(over.budget_bytes)}, in memory outside what the cap can limit (mapped files, other libraries); "
         "a larger --budget allows more"
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputune_tui.domain.protocol import Error, Event, Order, encode_order
+from gputune_tui.domain.protocol import AFTER_MEASURING, Error, Event, Order, encode_order
 from gputune_tui.domain.trial import Failure, Launch, TrialState
 from gputune_tui.trial.host_memory import TreeMemory
 from gputune_tui.trial.last_words import last_words
@@ -112,22 +112,18 @@ class TrialRun:
             return []
         fds = [self._process.status_fd, self._process.events_fd]
         ready = select.select([fd for fd in fds if not (fd == fds[0] and self._keeper_lost)], [], [], timeout_s)[0]
-        events = self._read_events() if fds[1] in ready else []
+        events = self._take_events() if fds[1] in ready else []
         if fds[0] in ready:
             self._read_status()
         if self._gone or self._keeper_lost:
             # The keeper is the last to hold the pipe: what is in it now is all there will be.
-            events += self._read_events()
-        for event in events:
-            # What a trial complains of once it was told to stop comes from that, such as workers that are gone.
-            if self._stop_cause is None or not isinstance(event, Error):
-                self.seen.take(event)
-        if events:
-            self._last_progress = self._clock()
+            events += self._take_events()
         if self._watch is not None:
             self._watch.look(self.seen.phase == "measure")
-        self._hold_mark()
-        self._watch_host_memory()
+        over, tree = self._look_at_mark(), self._look_at_tree()
+        # What came meanwhile tells whether the trial was still measuring, and that it goes on.
+        events += self._take_events()
+        self._hold_memory(over, tree)
         self._hold_limits()
         if self._gone or self._keeper_lost:
             self._finish()
@@ -148,11 +144,18 @@ class TrialRun:
             self._keeper_lost = True
             self._finish()
 
-    def _read_events(self) -> list[Event]:
+    def _take_events(self) -> list[Event]:
+        """Those that the pipe holds now, taken into `seen`."""
         events: list[Event] = []
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._process.events_fd, READ_BYTES):
                 events += self._events.feed(data)
+        for event in events:
+            # What a trial complains of once it was told to stop comes from that, such as workers that are gone.
+            if self._stop_cause is None or not isinstance(event, Error):
+                self.seen.take(event)
+        if events:
+            self._last_progress = self._clock()
         return events
 
     def _read_status(self) -> None:
@@ -172,22 +175,38 @@ class TrialRun:
                 self._gone = True
                 self.left_running = tuple(status["gone"])
 
-    def _hold_mark(self) -> None:
-        """End a trial that holds more memory than its budget."""
+    @property
+    def _is_measured(self) -> bool:
+        """Whether its memory counts: not any more once all is in hand, or once it ends."""
         seen = self.seen
-        if self._stop_at is None and seen.done is None and seen.error is None:
-            self._over = self._mark.look(seen.main_pid or self.pid, seen.resident_mark_bytes)
-        if self._over is not None and self._stop_at is None:
-            seen.take_device_peak(self._over.taken_bytes)
-            self.stop(StopCause.MEMORY)
+        is_over = seen.done is not None or seen.error is not None or seen.phase in AFTER_MEASURING
+        return not (is_over or self._gone or self._stop_at is not None)
 
-    def _watch_host_memory(self) -> None:
-        # After the measurement the trial draws whole batches in its main process, which no training does.
-        if self.pid is None or self._gone or self.seen.phase == "noise":
+    def _look_at_mark(self) -> OverMark | None:
+        seen = self.seen
+        if not self._is_measured:
+            return None
+        over = self._mark.look(seen.main_pid or self.pid, seen.resident_mark_bytes)
+        if self._mark.driver_bytes is not None:
+            seen.take_device_peak(self._mark.driver_bytes)
+        return over
+
+    def _look_at_tree(self) -> TreeMemory | None:
+        if self.pid is None or not self._is_measured:
+            return None
+        return self.seen.host_memory.look(self.pid, self.seen.main_pid or self.pid)
+
+    def _hold_memory(self, over: OverMark | None, tree: TreeMemory | None) -> None:
+        """End a trial that holds more memory than its budgets."""
+        if not self._is_measured:
             return
-        tree, budget = self.seen.host_memory.look(self.pid, self.seen.main_pid or self.pid), self._limits.host_bytes
-        if tree is not None and budget is not None and tree.total_bytes > budget:
-            self._over_host_budget = self._over_host_budget or tree
+        budget = self._limits.host_bytes
+        if over is not None:
+            self._over = over
+            self.seen.take_device_peak(over.taken_bytes)
+            self.stop(StopCause.MEMORY)
+        elif tree is not None and budget is not None and tree.total_bytes > budget:
+            self._over_host_budget = tree
             self.stop(StopCause.HOST_BUDGET)
 
     def _hold_limits(self) -> None:

@@ -253,6 +253,7 @@ PHASES = {
     "measure": "measuring",
     "ready": "waiting for its turn",
     "breakdown": "taking the step apart",
+    "finish": "finishing",
     "noise": "measuring the loss's noise",
 }
 """Words for the phases of a trial (`domain.protocol.Phase`)."""

@@ -267,6 +267,30 @@ def test_a_random_step_is_the_same_training_under_other_draws(
     assert compare_guard(varied.seen.guard, plain.seen.guard, settings, baseline, batchnorm=False) is None
 
 
+def test_a_workload_whose_folder_is_gone_keeps_its_measurement(run_case: RunCase) -> None:
+    result = run_case(
+        """
+        import os, tempfile
+        class Workload(Base):
+            steps = 0
+            def build_dataset(self):
+                folder = tempfile.mkdtemp()
+                os.chdir(folder)
+                with open("numbers.txt", "w") as file: file.write("1")
+                return Numbers()
+            def loss(self, model, batch):
+                self.steps += 1
+                if self.steps == 1:
+                    open("numbers.txt").close()
+                    os.remove("numbers.txt")
+                    os.rmdir(os.getcwd())
+                return super().loss(model, batch)
+        """
+    )
+    assert result.is_complete, result.message
+    assert result.seen.blocks
+
+
 def test_a_dataset_that_breaks_after_the_measurement_costs_only_the_noise(run_case: RunCase) -> None:
     result = run_case(
         """

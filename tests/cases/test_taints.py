@@ -84,6 +84,27 @@ def test_shapes_that_go_on_changing_are_told(run_case: RunCase) -> None:
     assert "shapes" not in words(run_case("class Workload(Base): pass"))
 
 
+def test_memory_that_is_taken_once_all_is_measured_costs_nothing(run_case: RunCase) -> None:
+    source = """
+    import mmap, sys
+    class Late(Numbers):
+        def __len__(self):
+            if sys._getframe(2).f_code.co_name == "_measure":  # the data's record, after everything that is measured
+                self.held = mmap.mmap(-1, 1 << 30)
+                for page in range(0, len(self.held), 4096): self.held[page] = 1
+                time.sleep(1.5)
+                print("held it")
+            return super().__len__()
+    class Workload(Base):
+        def build_dataset(self): return Late()
+    """
+    budget = 800 << 20
+    result = run_case(source, budget_bytes=budget, limits=Limits(stall_s=60, budget_bytes=budget))
+    assert result.is_complete, result.message
+    assert "held it" in result.log.read_text()
+    assert (result.seen.memory.device_peak_bytes or budget) < budget
+
+
 def test_memory_of_a_c_library_past_the_cap_ends_the_trial_and_the_next_starts_clean(run_case: RunCase) -> None:
     source = """
     import mmap

@@ -29,6 +29,7 @@ class ScriptedSource:
         self.quiet: list[bool] = []
         self.log: list[str] = []
         self.answers = True
+        self.listed_s: tuple[float | None, ...] = ()
 
     def start(self) -> None:
         self.log.append("start")
@@ -48,7 +49,7 @@ class ScriptedSource:
     def poll(self) -> NodeSnapshot | None:
         if not self.answers:
             return None
-        return replace(node(time.time()), devices=(self.device,), processes=self.processes)
+        return replace(node(time.time()), devices=(self.device,), processes=self.processes, listed_s=self.listed_s)
 
 
 def scripted_node() -> tuple[GpuNode, ScriptedSource]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -77,6 +78,28 @@ def test_a_number_of_another_namespace_is_a_strangers_where_it_was_there_before_
     source.processes = (row(4_000_001, is_foreign=True), row(4_000_002, is_foreign=True))
     watch.look(True)
     assert [other.pid for other in watch.conditions(Conditions()).others] == [4_000_001]
+
+
+@pytest.mark.parametrize("listed_s", [None, 1.0])
+def test_a_list_from_before_makes_nobody_a_stranger(monkeypatch: pytest.MonkeyPatch, listed_s: float | None) -> None:
+    node, source = scripted_node()
+    monkeypatch.setattr(device_watch, "PATIENCE_S", 0.05)
+    # Our own trial, which has just ended: the driver has not answered since.
+    source.processes, source.listed_s = (row(4_000_001, is_foreign=True),), (listed_s,)
+    for _ in node.refresh():
+        pass
+    assert [other.pid for other in node.others] == []
+    source.listed_s = (time.time() + 60,)
+    for _ in node.refresh():
+        pass
+    assert [other.pid for other in node.others] == [4_000_001]
+
+
+def test_a_process_that_is_gone_is_no_neighbour() -> None:
+    node, source = scripted_node()
+    source.processes = (row(10, is_gone=True), row(11))
+    node.poll()
+    assert [other.pid for other in node.others] == [11]
 
 
 def test_a_trial_holds_what_its_whole_tree_holds_and_not_what_another_trial_does() -> None:

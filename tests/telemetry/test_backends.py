@@ -131,6 +131,22 @@ def test_processes_are_listed_at_the_first_two_ticks_and_then_every_second_one()
     assert nvml.calls["GetUtilizationRates"] == 20
 
 
+def test_the_time_of_a_reading_is_that_before_it_began() -> None:
+    asked_s: list[float] = []
+
+    def list_processes(*_: object) -> list[object]:
+        asked_s.append(time.time())
+        return []
+
+    nvml = ScriptedNvml([ScriptedGpu.healthy(GetComputeRunningProcesses_v3=list_processes)])
+    node = LiveNode(NvmlDriver(lambda: nvml), processes=ProcessReader(NO_PARENT))
+    for _ in range(3):
+        found = node.read(SamplerSettings(list_processes=True))
+        if found.listed_s and found.listed_s[0] is not None:
+            assert found.time_s <= found.listed_s[0] <= asked_s[-1]
+    assert asked_s
+
+
 def test_in_quiet_processes_are_listed_at_every_tick_where_that_is_asked_for_and_nothing_else_is() -> None:
     now = [100.0]
     nvml = ScriptedNvml([ScriptedGpu.healthy(GetComputeRunningProcesses_v3=[process(FIRST_PID, GIB)])])

@@ -107,6 +107,20 @@ def test_without_processes_these_stay_as_they_were(driver: FakeDriver) -> None:
     assert len(watch.read(regular=False).processes) == 3
 
 
+def test_a_list_has_the_age_of_its_question_and_not_of_the_tick(driver: FakeDriver) -> None:
+    watch = GpuWatch(driver)
+    began_s = time.time()
+    first = until(watch, lambda reading: None not in reading.listed_s and len(reading.processes) == 3)
+    assert all(listed_s is not None and began_s <= listed_s <= time.time() for listed_s in first.listed_s)
+    driver.devices[1].gate.clear()
+    later_s = time.time()
+    found = until(watch, lambda reading: min(s or 0.0 for s in (reading.listed_s[0], reading.listed_s[2])) >= later_s)
+    assert (found.listed_s[1] or 0.0) < later_s
+    assert watch.read(regular=False).listed_s[1] == found.listed_s[1]
+    driver.devices[1].gate.set()
+    until(watch, lambda reading: (reading.listed_s[1] or 0.0) >= later_s)
+
+
 def test_a_call_that_hangs_makes_its_own_gpu_stale_with_the_last_values(driver: FakeDriver) -> None:
     clock = Clock()
     watch = GpuWatch(driver, clock)

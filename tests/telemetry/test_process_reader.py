@@ -79,10 +79,26 @@ def test_a_process_on_two_gpus_has_two_rows_of_the_same_process() -> None:
 
 @pytest.mark.parametrize("pid", [NOBODY, 0, (1 << 32) - 1])
 def test_a_number_that_names_nothing_here_stays_a_row(pid: int) -> None:
-    rows = ProcessReader(NOBODY).read([GpuProcess(pid, 3, 7)])
+    rows = ProcessReader(NOBODY, namespace="pid:[1]").read([GpuProcess(pid, 3, 7)])
     assert [(row.pid, row.device_index, row.gpu_memory_bytes) for row in rows] == [(pid, 3, 7)]
     if pid:
         assert rows == (ProcessSnapshot(pid, 3, None, 7, None, None, "", kind="C", is_foreign=True),)
+
+
+@pytest.mark.parametrize(("namespace", "is_gone"), [(process_reader.FIRST_NAMESPACE, True), ("pid:[1]", False)])
+def test_a_number_that_is_missing_is_gone_where_numbers_are_the_drivers(namespace: str, is_gone: bool) -> None:
+    [row] = ProcessReader(NOBODY, namespace=namespace).read([GpuProcess(NOBODY, 0, 5)])
+    assert (row.is_gone, row.is_foreign) == (is_gone, not is_gone)
+
+
+@pytest.mark.parametrize("pid", [1, (1 << 32) - 1])
+def test_a_process_that_proc_hides_is_not_gone(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
+    def hidden(_folder: str) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(process_reader, "read_stat", hidden)
+    [row] = ProcessReader(NOBODY, namespace=process_reader.FIRST_NAMESPACE).read([GpuProcess(pid, 0, 5)])
+    assert (row.is_gone, row.is_foreign) == (False, True)
 
 
 def test_a_process_that_ended_has_no_details(start: Callable[..., subprocess.Popen[bytes]]) -> None:

@@ -68,6 +68,8 @@ class ScriptedStep:
         self._device = device
         self._seconds = seconds
         self.runs = 0
+        self.most_batches: int | None = None
+        """So many batches of a window are taken and the next is not asked for; None: until the window ends."""
         self.observed = 0
         self.skipped: Callable[[int], bool] = lambda _run: False
         self.loss: Callable[[int], float] = lambda run: 1.0 / (run + 1)
@@ -81,7 +83,7 @@ class ScriptedStep:
     ) -> StepResult:
         """One step."""
         samples, batches = 0, 0
-        for batch in window:
+        for batch in itertools.islice(window, self.most_batches):
             samples += batch
             batches += 1
         if mark is None:

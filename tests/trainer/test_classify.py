@@ -15,6 +15,7 @@ from gputune_tui.domain.protocol import Error
 from gputune_tui.domain.trial import FailureReason
 from gputune_tui.trainer.classify import classify, is_allocation_failure
 from gputune_tui.trainer.faults import DeviceUnavailable, NoData, NonFinite, OverBudget, SettingsNotApplicable
+from gputune_tui.trainer.memory import Cap
 from gputune_tui.trainer.workload import WorkloadFault, WorkloadRefused
 
 MIB = 1 << 20
@@ -29,8 +30,8 @@ CUDA_FORK = (
 Reraise = Callable[[str], BaseException]
 
 
-def told(error: BaseException, capped: bool = False, budget: int | None = None, peak: int | None = None) -> Error:
-    found = classify(error, capped, budget, peak)
+def told(error: BaseException, cap: Cap | None = None, budget: int | None = None, peak: int | None = None) -> Error:
+    found = classify(error, cap, budget, peak)
     assert found.message == " ".join(found.message.split()), "one sentence on one line"
     return found
 
@@ -71,7 +72,6 @@ def in_worker(tmp_path: Path) -> Reraise:
         (MemoryError("Unable to allocate 8.00 GiB for an array"), FailureReason.HOST_OOM),
         (RuntimeError("std::bad_alloc"), FailureReason.HOST_OOM),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), FailureReason.HOST_OOM),
-        (RuntimeError("Caught _ArrayMemoryError in DataLoader worker process 0.\nOriginal"), FailureReason.HOST_OOM),
     ],
 )
 def test_out_of_memory_in_all_its_forms(error: BaseException, reason: FailureReason) -> None:
@@ -79,10 +79,13 @@ def test_out_of_memory_in_all_its_forms(error: BaseException, reason: FailureRea
     free = told(error, peak=300 * MIB)
     assert (free.reason, free.in_workload) == (reason, False)
     assert free.message.endswith("the peak until then was 300.0 MiB")
-    capped = told(error, capped=True, budget=4 << 30, peak=300 * MIB)
+    on_device = reason is FailureReason.DEVICE_OOM
+    capped = told(error, Cap.ALLOCATOR if on_device else Cap.DATA_LIMIT, budget=4 << 30, peak=300 * MIB)
     assert capped.reason is FailureReason.OVER_BUDGET
     assert "more than the budget of 4.00 GiB; the peak until then was 300.0 MiB" in capped.message
     assert "peak" not in told(error).message
+    other_kind = told(error, Cap.DATA_LIMIT if on_device else Cap.ALLOCATOR, budget=4 << 30, peak=300 * MIB)
+    assert other_kind == free
 
 
 class UsersOutOfMemory(RuntimeError):
@@ -109,10 +112,10 @@ class UsersOutOfMemory(RuntimeError):
         OSError(errno.EACCES, "Permission denied"),
     ],
 )
-@pytest.mark.parametrize("capped", [False, True])
-def test_a_users_words_are_the_users(error: BaseException, capped: bool) -> None:
+@pytest.mark.parametrize("cap", [None, *Cap])
+def test_a_users_words_are_the_users(error: BaseException, cap: Cap | None) -> None:
     assert not is_allocation_failure(error)
-    found = told(error, capped, budget=4 << 30)
+    found = told(error, cap, budget=4 << 30)
     assert (found.reason, found.in_workload) == (FailureReason.CRASH, True)
     assert type(error).__name__ in found.message
 
@@ -130,7 +133,7 @@ def test_a_users_words_are_the_users(error: BaseException, capped: bool) -> None
     ],
 )
 def test_our_own_faults_keep_their_sentence(error: Exception, reason: FailureReason, in_workload: bool) -> None:
-    assert told(error, capped=True, budget=1) == Error(reason, str(error), in_workload)
+    assert told(error, Cap.DATA_LIMIT, budget=1) == Error(reason, str(error), in_workload)
 
 
 @pytest.mark.parametrize(
@@ -241,9 +244,13 @@ def test_a_users_words_stay_theirs_when_torch_cannot_rebuild_their_exception(
     assert "Mine: " in found.message
 
 
-def test_memory_in_a_worker_is_memory(in_worker: Reraise) -> None:
-    assert told(in_worker("raise MemoryError")).reason is FailureReason.HOST_OOM
-    assert told(in_worker(f"raise RuntimeError({CPU_ALLOCATION!r})")).reason is FailureReason.HOST_OOM
+@pytest.mark.parametrize("cap", [None, *Cap])
+def test_memory_that_a_worker_lacks_is_the_hosts_since_no_cap_holds_it(in_worker: Reraise, cap: Cap | None) -> None:
+    raised = ("raise MemoryError", f"raise RuntimeError({CPU_ALLOCATION!r})", f"raise OSError({errno.ENOMEM}, 'no')")
+    for error in map(in_worker, raised):
+        assert told(error, cap, budget=4 << 30).reason is FailureReason.HOST_OOM
+    not_rebuilt = RuntimeError("Caught _ArrayMemoryError in DataLoader worker process 0.\nOriginal")
+    assert told(not_rebuilt, cap, budget=4 << 30).reason is FailureReason.HOST_OOM
 
 
 def test_a_workers_system_errors_keep_their_meaning(in_worker: Reraise) -> None:

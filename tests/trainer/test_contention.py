@@ -75,6 +75,26 @@ def test_a_busy_child_is_ours() -> None:
         child.wait()
 
 
+def test_what_a_worker_waited_for_is_the_workers(tmp_path: Path) -> None:
+    hz, worker = os.sysconf("SC_CLK_TCK"), 7
+    write_stat(tmp_path, {"cpu0": [9 * hz] * 10})
+    me = tmp_path / str(os.getpid()) / "task" / str(os.getpid())
+    me.joinpath("children").write_text(f"{worker}\n")
+    folder = tmp_path / str(worker)
+    (folder / "task").mkdir(parents=True)
+
+    def own_s(user: int, system: int, childrens_user: int, childrens_system: int) -> float:
+        times = f"{user * hz} {system * hz} {childrens_user * hz} {childrens_system * hz}"
+        folder.joinpath("stat").write_text(f"{worker} (a ) name) S 1 1 1 0 -1 4194304 9 9 9 9 {times} 20 0 1 0 5\n")
+        found = CpuWatch(tmp_path, frozenset({0})).read()
+        assert found is not None
+        return found.own_s
+
+    alone = own_s(1, 2, 0, 0)
+    # The test's own use goes on meanwhile, far below the seconds that are told.
+    assert own_s(1, 2, 300, 400) - alone == pytest.approx(700, abs=30)
+
+
 WATCH = """
 from gputune_tui.trainer.contention import CpuWatch, shares
 watch = CpuWatch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import mmap
 import os
@@ -138,6 +139,33 @@ def test_weights_that_the_model_is_built_from_are_no_data(tmp_path: Path) -> Non
     assert found_by(body) == {}
 
 
+def test_a_name_means_what_it_meant_when_it_was_opened_though_the_folder_is_gone(tmp_path: Path) -> None:
+    kept, folder = write(tmp_path / "kept" / "a.bin"), tmp_path / "gone"
+    folder.mkdir()
+
+    def trial() -> Any:
+        os.chdir(kept.parent)
+        data = DataWatch(Job("trial", WorkloadRef("w")))
+        open("a.bin").close()
+        os.chdir(folder)
+        folder.rmdir()
+        with contextlib.suppress(OSError):
+            open("b.bin").close()
+        record = data.record(7)
+        return record and (record.files, record.data_bytes, record.dataset_samples)
+
+    assert in_fork(trial) == [1, KIB, 7]
+
+
+def test_a_record_that_fails_costs_the_trial_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def trial() -> Any:
+        data = DataWatch(Job("trial", WorkloadRef("w")))
+        monkeypatch.setattr(data.files, "data_files", lambda: 1 / 0)
+        return data.record(None)
+
+    assert in_fork(trial) is None
+
+
 def on_disk(path: Path) -> bool:
     return not file_systems({str(path): DataFile(0, 0)})[0].endswith(("tmpfs", "ramfs", "overlay"))
 
@@ -158,7 +186,8 @@ def test_a_cold_trial_reads_from_disk_again_and_again(tmp_path: Path) -> None:
                 watch.begin()
                 in_child(lambda: [path.read_bytes() for path in files])
                 watch.end(8)
-            counts.append(watch.record(8).disk_bytes)
+            record = watch.record(8)
+            counts.append(record and record.disk_bytes)
         return counts
 
     warm, cold = in_fork(trial)

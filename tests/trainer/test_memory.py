@@ -13,7 +13,7 @@ from gputune_tui.domain.trial import FailureReason
 from gputune_tui.trainer import memory
 from gputune_tui.trainer.classify import classify
 from gputune_tui.trainer.faults import OverBudget
-from gputune_tui.trainer.memory import CpuMemory, CudaMemory, HostMemory, lift_data_limit, process_is_capped
+from gputune_tui.trainer.memory import Cap, CpuMemory, CudaMemory, HostMemory, lift_data_limit, process_is_capped
 from tests.trainer.forked import in_fork
 
 MIB = 1 << 20
@@ -33,7 +33,7 @@ def test_a_tensor_beyond_the_budget_is_refused_and_typed() -> None:
         try:
             torch.ones(1 * GIB, dtype=torch.uint8)
         except RuntimeError as error:
-            found = classify(error, process_is_capped(), budget, watch.peaks().device_peak_bytes)
+            found = classify(error, watch.cap, budget, watch.peaks().device_peak_bytes)
             return found.reason.value, found.message, len(kept)
         return "nothing was refused"
 
@@ -45,11 +45,11 @@ def test_a_tensor_beyond_the_budget_is_refused_and_typed() -> None:
 
 def test_pythons_own_memory_is_capped_too() -> None:
     def trial() -> Any:
-        CpuMemory(OVERHEAD + 200 * MIB, OVERHEAD, threads=1)
+        watch = CpuMemory(OVERHEAD + 200 * MIB, OVERHEAD, threads=1)
         try:
             bytearray(1 * GIB)
         except MemoryError as error:
-            return classify(error, process_is_capped(), 1, None).reason.value
+            return classify(error, watch.cap, 1, None).reason.value
         return "nothing was refused"
 
     assert in_fork(trial) == "OVER_BUDGET"
@@ -59,11 +59,14 @@ def test_after_the_cap_is_lifted_there_is_room_for_the_report() -> None:
     def trial() -> Any:
         watch = CpuMemory(OVERHEAD + 64 * MIB, OVERHEAD, threads=1)
         capped = process_is_capped(), memory.cap_room_bytes()
+        cap = watch.cap is Cap.DATA_LIMIT
         watch.lift_cap()
         tensor = torch.empty(1 * GIB, dtype=torch.uint8)  # never touched
-        return *capped, process_is_capped(), memory.cap_room_bytes(), len(tensor)
+        return *capped, cap, process_is_capped(), watch.cap is None, memory.cap_room_bytes(), len(tensor)
 
-    capped, room, still_capped, room_after, size = in_fork(trial)
+    capped, room, cap_before, still_capped, no_cap_after, room_after, size = in_fork(trial)
+    assert cap_before
+    assert no_cap_after
     assert capped
     # The room of the budget, one thread's stack and the slack for address space that is never touched.
     assert 64 * MIB <= room <= (64 + 64 + 1024) * MIB
@@ -94,8 +97,8 @@ def test_a_hard_limit_of_the_user_is_kept() -> None:
     def trial() -> Any:
         room = (memory._status_bytes("VmData") or 0) + 512 * MIB
         resource.setrlimit(resource.RLIMIT_DATA, (room, room))
-        CpuMemory(100 * GIB, OVERHEAD, threads=1)
-        kept = resource.getrlimit(resource.RLIMIT_DATA) == (room, room)
+        users = CpuMemory(100 * GIB, OVERHEAD, threads=1)
+        kept = resource.getrlimit(resource.RLIMIT_DATA) == (room, room) and users.cap is None
         CpuMemory(OVERHEAD + 64 * MIB, OVERHEAD, threads=1)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         lift_data_limit()

@@ -15,6 +15,7 @@ from torch import nn
 
 from gputune_tui.domain.job import MeasurePlan
 from gputune_tui.domain.protocol import BlockDone, Warmup
+from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import Block
 from gputune_tui.trainer import meter as meter_module
 from gputune_tui.trainer.contention import BlockWatch
@@ -22,6 +23,8 @@ from gputune_tui.trainer.device import CpuDevice
 from gputune_tui.trainer.faults import NonFinite
 from gputune_tui.trainer.guard import Guard
 from gputune_tui.trainer.meter import Meter, has_settled
+from gputune_tui.trainer.train_step import TrainStep
+from gputune_tui.trainer.workload import LossResult
 from tests.trainer.scripted import Clock, Loader, Recorder, ScriptedCpu, ScriptedDevice, ScriptedStep
 
 PLAN = MeasurePlan()
@@ -175,6 +178,16 @@ def test_a_paced_block_is_at_least_as_long_as_what_came_before_it(monkeypatch: p
     assert bench.blocks[0].steps == 6
 
 
+def test_using_up_what_was_prepared_once_lengthens_no_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, lambda _run: 0.25, prefetched=3, plan=MeasurePlan(blocks=4, min_blocks=4))
+    bench.meter.warm_up()
+    taken = bench.loader.taken
+    bench.meter.use_up()
+    assert bench.loader.taken - taken == 6
+    bench.meter.run_plan()
+    assert [block.steps for block in bench.blocks] == [2] * 4
+
+
 def test_without_prefetch_a_paced_trial_still_takes_one_step_before_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
     bench.meter.settle()
@@ -226,7 +239,44 @@ def test_every_batch_of_a_window_counts_and_says_that_the_trial_goes_on(monkeypa
     bench.meter.warm_up()
     bench.meter.block()
     assert bench.blocks[0].samples == 120
-    assert bench.events.beats == 4 * bench.step.runs
+    assert bench.events.beats == (4 + 1) * bench.step.runs, "after each batch and after each step"
+
+
+def test_a_step_that_does_not_ask_for_the_end_of_its_window_says_that_the_trial_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(monkeypatch)
+    bench.step.most_batches = 1
+    bench.meter.warm_up()
+    bench.meter.block()
+    assert bench.step.runs == bench.warmup.steps + 8
+    assert bench.events.beats == bench.step.runs
+
+
+class SumOfOne:
+    """The least that `TrainStep` needs of a workload."""
+
+    def loss(self, model: nn.Module, batch: torch.Tensor) -> LossResult:
+        return LossResult(model(batch).mean(), None)
+
+    def batch_size_of(self, batch: torch.Tensor) -> int:
+        return len(batch)
+
+
+@pytest.mark.parametrize(("accumulation_steps", "beats"), [(1, 1), (3, 4)])
+def test_each_step_of_real_training_says_that_the_trial_goes_on(
+    monkeypatch: pytest.MonkeyPatch, accumulation_steps: int, beats: int
+) -> None:
+    bench = Bench(monkeypatch)
+    model = nn.Linear(1, 1)
+    settings = TrainSettings(micro_batch_size=2, accumulation_steps=accumulation_steps)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    bench.meter._step = TrainStep(SumOfOne(), model, optimizer, settings, torch.device("cpu"))
+    bench.meter._windows = (iter([torch.ones(2, 1)] * accumulation_steps) for _ in itertools.count())
+    bench.meter.use_up()
+    before = bench.events.beats
+    bench.meter.use_up()
+    assert bench.events.beats - before == beats
 
 
 def test_skipped_steps_are_no_optimizer_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gputune_tui.domain.conditions import Conditions
-from gputune_tui.domain.trial import FailureReason, TrialState
+from gputune_tui.domain.protocol import Memory
+from gputune_tui.domain.trial import FailureReason, MemoryPeaks, TrialState
 from gputune_tui.trial.launcher import LocalLauncher
 from gputune_tui.trial.memory_mark import (
     CPU_SLACK_BYTES,
@@ -22,6 +23,7 @@ from gputune_tui.trial.memory_mark import (
     over_on_gpu,
     resident_bytes,
 )
+from gputune_tui.trial.observations import Observations
 from gputune_tui.trial.supervisor import Limits, TrialRun
 
 from .conftest import StartTrial, body_job
@@ -37,7 +39,7 @@ send("hello", pid=os.getpid(), python="3")
 resident = int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 send("memory", peaks={{"device_peak_bytes": 300 << 20}}, fixed_overhead_bytes=300 << 20,
      resident_mark_bytes=resident + (100 << 20))
-send("phase", name="measure")
+send("phase", name="{phase}")
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 held = mmap.mmap(-1, {megabytes} << 20)
 for page in range(0, len(held), 4096):
@@ -53,11 +55,13 @@ class Watched:
     def __init__(self, told: int | None) -> None:
         self.told = told
         self.timed: list[bool] = []
+        self.asked = 0
 
     def look(self, is_timed: bool) -> None:
         self.timed.append(is_timed)
 
     def device_bytes(self, pid: int | None) -> int | None:
+        self.asked += 1
         return self.told if pid is not None else None
 
     def conditions(self, of_trial: Conditions) -> Conditions:
@@ -65,7 +69,7 @@ class Watched:
 
 
 def test_shared_memory_outside_the_cap_ends_a_trial_within_about_a_second(start_trial: StartTrial) -> None:
-    run = start_trial(TAKE.format(megabytes=300, seconds=600), Limits(budget_bytes=BUDGET))
+    run = start_trial(TAKE.format(phase="measure", megabytes=300, seconds=600), Limits(budget_bytes=BUDGET))
     while run.seen.phase != "measure":
         run.poll(0.05)
     began = time.monotonic()
@@ -87,8 +91,18 @@ def test_shared_memory_outside_the_cap_ends_a_trial_within_about_a_second(start_
 @pytest.mark.parametrize("budget", [None, BUDGET])
 def test_what_is_within_the_slack_or_has_no_budget_runs_on(start_trial: StartTrial, budget: int | None) -> None:
     megabytes = 120 if budget else 300
-    run = run_out(start_trial(TAKE.format(megabytes=megabytes, seconds=4 * PERIOD_S), Limits(budget_bytes=budget)))
+    code = TAKE.format(phase="measure", megabytes=megabytes, seconds=4 * PERIOD_S)
+    run = run_out(start_trial(code, Limits(budget_bytes=budget)))
     assert run.state is TrialState.COMPLETE
+
+
+@pytest.mark.parametrize("phase", ["finish", "noise"])
+def test_what_a_trial_takes_once_all_is_measured_ends_nothing(start_trial: StartTrial, phase: str) -> None:
+    # The host's budget has room for a process with torch, which the warm one is from its start.
+    code = TAKE.format(phase=phase, megabytes=1100, seconds=4 * PERIOD_S)
+    run = run_out(start_trial(code, Limits(budget_bytes=BUDGET, host_bytes=1000 * MIB)))
+    assert run.state is TrialState.COMPLETE, run.failure
+    assert run.seen.memory.device_peak_bytes == 300 * MIB, "as the trial told"
 
 
 @pytest.fixture
@@ -100,6 +114,41 @@ def trial_on_gpu(tmp_path: Path) -> Iterator[tuple[TrialRun, Watched]]:
     run = TrialRun(LocalLauncher().launch(job, tmp_path / "trial"), limits, is_command=True, watch=watched)
     yield run, watched
     run.close()
+
+
+def told_of(device_peak_bytes: int | None) -> Memory:
+    return Memory(MemoryPeaks(device_peak_bytes=device_peak_bytes, peak_reserved_bytes=5 * MIB, host_peak_bytes=MIB))
+
+
+def test_the_drivers_largest_figure_counts_with_and_without_a_budget(tmp_path: Path) -> None:
+    job = body_job(tmp_path / "body.py", "send('phase', name='measure'); time.sleep(600)", forked=False)
+    watched = Watched(None)
+    run = TrialRun(LocalLauncher().launch(job, tmp_path / "trial"), Limits(), is_command=True, watch=watched)
+    try:
+        while run.seen.phase != "measure":
+            run.poll(0.05)
+        assert run.seen.memory.device_peak_bytes is None
+        for told, peak in ((3 * BUDGET, 3 * BUDGET), (2 * BUDGET, 3 * BUDGET), (None, 3 * BUDGET)):
+            watched.told = told
+            asked = watched.asked
+            while watched.asked == asked:
+                run.poll(0.05)
+            assert run.seen.memory.device_peak_bytes == peak
+        assert not run.finished
+    finally:
+        run.close()
+
+
+@pytest.mark.parametrize(("told", "peak"), [(100, 300), (900, 900), (None, 300)])
+def test_a_peak_seen_from_outside_stays_when_the_trial_tells_its_own(told: int | None, peak: int) -> None:
+    seen = Observations()
+    seen.take(told_of(100))
+    seen.take_device_peak(300)
+    seen.take_device_peak(200)
+    seen.take(told_of(told))
+    assert seen.memory == MemoryPeaks(
+        device_peak_bytes=peak, peak_reserved_bytes=5 * MIB, host_peak_bytes=MIB, alloc_retries=None
+    )
 
 
 def test_what_the_driver_shows_is_held_against_the_budget(trial_on_gpu: tuple[TrialRun, Watched]) -> None:

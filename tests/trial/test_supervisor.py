@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from gputune_tui.domain.conditions import Conditions, Pressure
-from gputune_tui.domain.protocol import Finish, RunBlock
+from gputune_tui.domain.protocol import Finish, Phase, RunBlock
 from gputune_tui.domain.trial import FailureReason, TrialState
 from gputune_tui.trial.keeper import descendants
-from gputune_tui.trial.launcher import LOG_CAP_BYTES
+from gputune_tui.trial.launcher import LOG_CAP_BYTES, LocalLauncher
+from gputune_tui.trial.outcome import StopCause
 from gputune_tui.trial.supervisor import Limits, TrialRun
 
-from .conftest import StartTrial
+from .conftest import StartTrial, body_job
 
 DEADLINE_S = 30.0
 
@@ -118,6 +119,63 @@ def test_a_stalled_trial_is_ended_with_its_activity(start_trial: StartTrial) -> 
     assert run.failure is not None
     assert run.failure.reason is FailureReason.STALLED
     assert "measuring" in run.failure.message
+
+
+def test_events_that_came_while_the_supervisor_was_busy_are_no_stall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, gone = tmp_path / "go", tmp_path / "gone"
+    code = f"""
+        send("phase", name="measure")
+        while not os.path.exists({str(go)!r}): time.sleep(0.01)
+        send("phase", name="measure")
+        open({str(gone)!r}, "w").close()
+        time.sleep(600)
+        """
+    now_s = [1000.0]
+    job = body_job(tmp_path / "body.py", code, forked=False)
+    process = LocalLauncher().launch(job, tmp_path / "trial")
+    run = TrialRun(process, Limits(stall_s=60), is_command=True, clock=lambda: now_s[0])
+
+    def busy(_root: int, _main: int) -> None:
+        go.touch()
+        deadline = time.monotonic() + DEADLINE_S
+        while not gone.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        now_s[0] += 100
+
+    try:
+        while run.seen.phase != "measure":
+            run.poll(0.05)
+        monkeypatch.setattr(run.seen.host_memory, "look", busy)
+        events = run.poll(0)
+        assert now_s[0] == 1100
+        assert events[-1:] == [Phase("measure")]
+        monkeypatch.undo()
+        run.poll(0)
+        assert run._stop_cause is None
+        now_s[0] += 100
+        run.poll(0)
+        assert run._stop_cause is StopCause.STALL
+    finally:
+        run._clock = time.monotonic
+        run._stop_at = time.monotonic()
+        run.close()
+
+
+def test_a_trial_that_is_told_to_end_is_looked_at_no_more(
+    start_trial: StartTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = start_trial("signal.signal(signal.SIGTERM, signal.SIG_IGN); send('phase', name='measure'); time.sleep(600)")
+    looked: list[int] = []
+    monkeypatch.setattr(run.seen.host_memory, "look", lambda root, _main: looked.append(root))
+    while not looked:
+        run.poll(0.05)
+    before = len(looked)
+    run.stop()
+    run.poll(0.05)
+    assert len(looked) == before
 
 
 def test_a_trial_past_its_deadline_is_ended(start_trial: StartTrial) -> None:
