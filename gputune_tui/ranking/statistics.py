@@ -89,9 +89,10 @@ class Scatter:
     """Those with blocks that count."""
 
 
-APART_PRIOR_DF = 8
-"""How much evidence that prior is for launches apart from each other. Chosen with tests/benchmarks/calibration.py: of six
-equal settings with a launch each 2 % of the leaderboards separate one; with 4 none does, and half the speed is a tie."""
+APART_PRIOR_DF = 6
+"""How much evidence that prior is for launches apart from each other, chosen with `play_search` of tests/benchmarks: of
+leaderboards of six equal settings with a launch each 0.5 % separate one, 4.5 % on a machine of twice the noise. With 4
+fewer do, but among twelve settings three fifths of the speed is still a tie; with 8 it is 10 % on the noisy machine."""
 PRIOR_SPREAD = LaunchSpread(math.hypot(LAUNCH_PRIOR_SD, LAUNCH_DRIFT_SD), APART_PRIOR_DF)
 """What is known of launches before any was seen."""
 MOST_SPREAD_DF = 12

@@ -13,6 +13,7 @@ from gputune_tui.ranking.estimates import disturbed_blocks, hodges_lehmann
 from gputune_tui.ranking.rounds import ratio_between
 from gputune_tui.ranking.spreads import StudySpread
 from gputune_tui.ranking.statistics import (
+    APART_PRIOR_DF,
     PairedLaunch,
     Ratio,
     compare,
@@ -33,7 +34,7 @@ def test_one_launch_is_its_block_median_with_the_prior_of_launches() -> None:
     assert (found.launches, found.blocks, found.steps, found.confidence) == (1, 5, 10, 0.95)
     steady = throughput([launch(100, 100, 100)])
     assert steady is not None
-    assert math.log(steady.high / 100) == pytest.approx(2.7764451052 * math.hypot(0.035, 0.05))
+    assert math.log(steady.high / 100) == pytest.approx(2.4469118511 * math.hypot(0.035, 0.05))
     assert found.high > steady.high, "block noise comes on top where there is one launch"
 
 
@@ -42,8 +43,8 @@ def test_several_launches_pool_their_spread_with_the_prior() -> None:
     assert found is not None
     logs = [math.log(x) for x in (95.0, 100.0, 105.0)]
     mean = sum(logs) / 3
-    variance = (4 * (0.035**2 + 0.05**2) + sum((x - mean) ** 2 for x in logs)) / 6
-    width = t_quantile(0.95, 6) * math.sqrt(variance / 3)
+    variance = (6 * (0.035**2 + 0.05**2) + sum((x - mean) ** 2 for x in logs)) / 8
+    width = t_quantile(0.95, 8) * math.sqrt(variance / 3)
     assert found.value == pytest.approx(math.exp(mean))
     assert (found.low, found.high) == pytest.approx((math.exp(mean - width), math.exp(mean + width)))
 
@@ -265,17 +266,17 @@ def test_one_estimate_of_the_spread_behind_both_sides_counts_once() -> None:
         return math.log(unpaired_ratio(side, side, 0.95).high)
 
     variance = 0.035**2 + 0.05**2
-    assert width(1) == pytest.approx(t_quantile(0.95, 4) * math.sqrt(2 * variance))
-    # Three launches a side: 4 degrees of freedom in common and 2 of each side's own make (2 * 6)**2 / (4 * 4 + 2 + 2).
-    assert width(3) == pytest.approx(t_quantile(0.95, 7) * math.sqrt(2 * (4 * variance / 6) / 3))
+    assert width(1) == pytest.approx(t_quantile(0.95, 6) * math.sqrt(2 * variance))
+    # Three launches a side: 6 degrees of freedom in common and 2 of each side's own make (2 * 8)**2 / (4 * 6 + 2 + 2).
+    assert width(3) == pytest.approx(t_quantile(0.95, 9) * math.sqrt(2 * (6 * variance / 8) / 3))
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_equal_settings_are_told_apart_as_seldom_as_promised_on_machines_as_the_prior_has_them(count: int) -> None:
-    """2,000 studies of three equal settings. How far launches stray differs by machine as the prior's 4 degrees say."""
+    """2,000 studies of three equal settings. How far launches stray differs by machine as the prior's degrees say."""
     random, apart = Random(5), 0
     for _ in range(2000):
-        sd = math.hypot(0.035, 0.05) / math.sqrt(random.gammavariate(2, 2) / 4)
+        sd = math.hypot(0.035, 0.05) / math.sqrt(random.gammavariate(APART_PRIOR_DF / 2, 2) / APART_PRIOR_DF)
         trials = [
             complete(number, *(launch(100 * math.exp(random.gauss(0, sd))) for _ in range(count)))
             for number in (1, 2, 3)

@@ -180,5 +180,5 @@ def test_the_facts_of_a_trial() -> None:
     row = state.board.row(2)
     assert row is not None
     facts = "\n".join(tune_lines.trial_facts(row, state))
-    for fact in ("trial 2: precision=bf16", "(127 to 180), 1 launch", "median 150 ms", "1.50x of A's throughput"):
+    for fact in ("trial 2: precision=bf16", "(130 to 176), 1 launch", "median 150 ms", "1.50x of A's throughput"):
         assert fact in facts
