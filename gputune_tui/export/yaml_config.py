@@ -227,11 +227,21 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+LONGEST_KEY = 1000
+"""Readers take a longer one for no key, unless `?` stands before it (YAML 1.1, section 5.2.2: 1024 characters)."""
+
+
 class _Dumper(yaml.SafeDumper):
     """Safe dumper that leaves only obvious words unquoted: YAML 1.1 and 1.2 readers disagree about the rest."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+    def check_simple_key(self) -> bool:
+        """PyYAML counts a key's characters, but its reader counts what is written: ten for one beyond the BMP."""
+        if not super().check_simple_key():
+            return False
+        return self.analysis is None or len(self.analysis.scalar.encode("unicode_escape")) < LONGEST_KEY
 
 
 _OBVIOUS_TEXT = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*( [A-Za-z0-9_/.@+-]+)*")

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from gputune_tui.domain.knobs import KNOB_BY_NAME
+from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.errors import ConfigFileError, ExitCode
 from gputune_tui.export.registry import exporter_named, exporters
 from gputune_tui.export.yaml_config import MAX_FILE_BYTES, read_config, render
@@ -224,6 +225,14 @@ def test_what_is_no_configuration_at_all(tmp_path: Path, content: bytes, words: 
     path = tmp_path / "g.yaml"
     path.write_bytes(content)
     assert words in refusal(path)
+
+
+@pytest.mark.parametrize("key", ["\U00018d09" * 120, "\U00018d09" * 300, "k" * 128, "k" * 4000, "ä b" * 42])
+def test_long_keys_of_options_come_back_in_bare_yaml_too(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "g.yaml"
+    path.write_text(render(replace(report(), workload=WorkloadRef("lm", {key: "1"}))), encoding="utf-8")
+    assert read_config(path).workload.options == {key: "1"}
+    assert yaml.safe_load(path.read_text(encoding="utf-8"))["workload"]["options"] == {key: "1"}
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

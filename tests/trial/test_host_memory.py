@@ -206,12 +206,11 @@ def test_a_tree_that_is_gone_is_unknown(tmp_path: Path) -> None:
 
 def test_a_look_is_taken_only_when_it_is_due() -> None:
     watch = HostMemoryWatch()
-    me = os.getpid()
-    assert watch.look(me, me) is not None
-    assert watch.look(me, me) is None
-    deadline = time.monotonic() + 30
-    while watch.look(me, me) is None:
-        assert time.monotonic() < deadline
+    me, deadline = os.getpid(), time.monotonic() + 30
+    for _ in range(2):  # the first one may take several looks, one process each at least
+        while watch.look(me, me) is None:
+            assert time.monotonic() < deadline
+        assert watch.look(me, me) is None
 
 
 BYTES = st.integers(0, 1 << 45)
