@@ -80,6 +80,14 @@ def ratio_interval_text(value: float, low: float, high: float) -> tuple[str, str
     return ratio_text(value, digits), f"{low:.{digits}f} to {high:.{digits}f}"
 
 
+def ratio_with_interval_text(value: float | None, low: float | None, high: float | None, of: str = "") -> str | None:
+    """ "1.23x A (1.20 to 1.26)", where `of` names what the ratio is of; None where a figure is unknown."""
+    if value is None or low is None or high is None:
+        return None
+    ratio, interval = ratio_interval_text(value, low, high)
+    return f"{ratio} {of} ({interval})" if of else f"{ratio} ({interval})"
+
+
 def percent_text(fraction: float | None) -> str:
     """A fraction as percent: "12 %", "1.2 %"."""
     if fraction is None:

@@ -16,6 +16,8 @@ from gputune_tui.export.registry import exporter_named
 from gputune_tui.store.reading import Generation, read_study
 from gputune_tui.units import parse_size
 
+OF_NEWEST = "of the newest trial"
+
 
 def export(given: dict[str, Any]) -> None:
     """Body of `export`.
@@ -73,6 +75,3 @@ def budget_of(generation: Generation, text: str | None, host_text: str | None = 
     total_bytes = generation.identity.environment.host_memory_bytes
     is_default = total_bytes is not None and host_bytes == total_bytes - host_reserve_bytes(total_bytes)
     return MemoryBudget(device_bytes, host_bytes, source, "" if host_bytes is None else OF_NEWEST, is_default)
-
-
-OF_NEWEST = "of the newest trial"

@@ -28,7 +28,7 @@ from gputune_tui.engine.race_text import dropped_text, finished_text, round_text
 from gputune_tui.ranking.statistics import throughput
 from gputune_tui.ranking.wording import settings_text
 from gputune_tui.text import printable
-from gputune_tui.units import bytes_text, ratio_interval_text, seconds_text, three_digits
+from gputune_tui.units import bytes_text, ratio_with_interval_text, seconds_text, three_digits
 
 REDRAW_S = 0.5
 """The live line changes at most twice a second: this program must idle while a block is timed."""
@@ -170,7 +170,6 @@ def outcome_text(trial: Trial) -> str:
 
 
 def _pair(event: PairFinished) -> str:
-    if event.ratio is None or event.low is None or event.high is None:
-        return f"pair {event.pairs}: {event.verdict}"
-    ratio, interval = ratio_interval_text(event.ratio, event.low, event.high)
-    return f"pair {event.pairs}: B is {ratio} A ({interval}): {event.verdict}"
+    figures = ratio_with_interval_text(event.ratio, event.low, event.high, "A")
+    found = "" if figures is None else f"B is {figures}: "
+    return f"pair {event.pairs}: {found}{event.verdict}"

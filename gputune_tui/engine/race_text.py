@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gputune_tui.engine.events import Contender, Dropped, RaceFinished, RoundFinished
-from gputune_tui.units import given_percent_text, ratio_interval_text, seconds_text
+from gputune_tui.engine.events import Dropped, RaceFinished, RoundFinished
+from gputune_tui.units import given_percent_text, ratio_with_interval_text, seconds_text
 
 LEAST_TOLD_S = 1.0
 """Less is no time of a race: it was read from the journal."""
@@ -12,8 +12,8 @@ LEAST_TOLD_S = 1.0
 def dropped_text(event: Dropped) -> str:
     """ "trial 7 is dropped: 0.62x trial 3 (0.55 to 0.70), clearly slower"."""
     trial = event.trial
-    figures = _figures(trial, f" trial {event.leader_id}")
-    figures = f": {figures}" if figures else ""
+    found = ratio_with_interval_text(trial.ratio, trial.low, trial.high, f"trial {event.leader_id}")
+    figures = "" if found is None else f": {found}"
     if trial.standing == "set aside":
         return f"trial {trial.trial_id} is set aside{figures}, not among the fastest"
     return f"trial {trial.trial_id} is dropped{figures}, clearly slower"
@@ -21,7 +21,10 @@ def dropped_text(event: Dropped) -> str:
 
 def round_text(event: RoundFinished) -> str:
     """ "round 3: trial 3 leads; trial 5 0.97x (0.90 to 1.05): undecided"."""
-    others = [f"trial {o.trial_id} {_figures(o)}: {o.standing}" for o in event.others]
+    others = [
+        f"trial {o.trial_id} {ratio_with_interval_text(o.ratio, o.low, o.high) or ''}: {o.standing}"
+        for o in event.others
+    ]
     return "; ".join([f"round {event.rounds}: trial {event.leader_id} leads", *others])
 
 
@@ -47,11 +50,3 @@ def _of(event: RaceFinished, standing: str) -> list[int]:
 
 def _trials(ids: list[int]) -> str:
     return ("trial " if len(ids) == 1 else "trials ") + ", ".join(map(str, ids))
-
-
-def _figures(trial: Contender, of: str = "") -> str:
-    """ "0.62x trial 3 (0.55 to 0.70)"."""
-    if trial.ratio is None or trial.low is None or trial.high is None:
-        return ""
-    ratio, interval = ratio_interval_text(trial.ratio, trial.low, trial.high)
-    return f"{ratio}{of} ({interval})"

@@ -6,7 +6,14 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import TrialState
 from gputune_tui.ranking.leaderboard import Row
 from gputune_tui.ranking.statistics import Ratio, Throughput, Verdict
-from gputune_tui.units import UNKNOWN, given_percent_text, percent_text, ratio_interval_text, three_digits
+from gputune_tui.units import (
+    UNKNOWN,
+    given_percent_text,
+    percent_text,
+    ratio_interval_text,
+    ratio_with_interval_text,
+    three_digits,
+)
 
 
 def settings_text(settings: TrainSettings, reference: TrainSettings | None) -> str:
@@ -64,8 +71,8 @@ def verdict_text(said: Verdict, ratio: Ratio | None, margin_fraction: float, ela
     undecided = "undecided" if elapsed_s is None else f"undecided after {elapsed_s:.0f} s"
     if ratio is None:
         return undecided
-    figure, interval = ratio_interval_text(ratio.value, ratio.low, ratio.high)
     if said == "tied":
+        interval = ratio_interval_text(ratio.value, ratio.low, ratio.high)[1]
         return f"tied within {given_percent_text(margin_fraction)} ({interval})"
-    found = f"B is {figure} A ({interval})"
+    found = f"B is {ratio_with_interval_text(ratio.value, ratio.low, ratio.high, 'A')}"
     return f"{undecided}: {found}" if said == "undecided" else found

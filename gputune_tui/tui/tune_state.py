@@ -33,7 +33,7 @@ from gputune_tui.engine.race_text import dropped_text, finished_text, round_text
 from gputune_tui.ranking.leaderboard import Leaderboard, leaderboard
 from gputune_tui.ranking.statistics import Ratio, Verdict
 from gputune_tui.ranking.wording import speed_text, verdict_text
-from gputune_tui.units import bytes_text, ratio_interval_text, seconds_text
+from gputune_tui.units import bytes_text, ratio_with_interval_text, seconds_text
 
 KEPT_MESSAGES = 500
 TIMED_PHASE = "measure"
@@ -250,8 +250,7 @@ def comparison_text(found: Comparison) -> str:
     if found.ratio is None or found.low is None or found.high is None:
         return "A against B: undecided, nothing was measured" if found.over else f"A against B: {pairs}"
     if not found.over:
-        figure, interval = ratio_interval_text(found.ratio, found.low, found.high)
-        return f"A against B: {figure} ({interval}), {pairs}"
+        return f"A against B: {ratio_with_interval_text(found.ratio, found.low, found.high)}, {pairs}"
     ratio = Ratio(found.ratio, found.low, found.high, 0.95)
     return f"{verdict_text(found.verdict, ratio, found.margin_fraction, found.elapsed_s)}, {pairs}"
 
