@@ -173,12 +173,12 @@ def _with_ranks(rows: list[Row], spread: StudySpread) -> list[Row]:
     if not eligible:
         return rows
     others = max(1, len(eligible) - 1)
-    fastest = _fastest(eligible, others, spread)
+    race = latest_race(launch for row in eligible for launch in row.trial.launches)
+    fastest = _fastest(eligible, race, others, spread)
     tied = [row for row in eligible if row is fastest or not _separated(row, fastest, others, spread)]
     tied_ids = {row.trial.id for row in tied}
     rest = [row for row in eligible if row.trial.id not in tied_ids]
     classes = _memory_classes(tied)
-    race = latest_race(launch for row in eligible for launch in row.trial.launches)
     tied.sort(
         key=lambda row: (
             classes[row.trial.id],
@@ -202,12 +202,11 @@ def _with_ranks(rows: list[Row], spread: StudySpread) -> list[Row]:
     ]
 
 
-def _fastest(eligible: list[Row], others: int, spread: StudySpread) -> Row:
+def _fastest(eligible: list[Row], race: str | None, others: int, spread: StudySpread) -> Row:
     """The fastest of those that were raced longest; another one where it is separated from that.
 
     Who left a race early was measured at other times than who stayed, and by luck as often as not a little faster.
     """
-    race = latest_race(launch for row in eligible for launch in row.trial.launches)
     most = max(_rounds(row, race) for row in eligible)
     # A round that was broken off puts those that it had reached one ahead of the others.
     longest = min(most, max(1, most - BROKEN_OFF_ROUNDS))
@@ -229,13 +228,17 @@ BROKEN_OFF_ROUNDS = 1
 
 def _rounds(row: Row, race: str | None) -> int:
     """Rounds of that race that the row was in, each once, however often it was begun anew."""
-    return len({round_of(launch) for launch in row.trial.launches if launch.round and race_of(launch) == race})
+    return len(set(map(round_of, _launches_in(row, race))))
 
 
 def _pace(row: Row, race: str | None) -> float:
     """Throughput over its rounds of that race, where it has any: launches that ran beside those of others."""
-    measured = throughput([launch for launch in row.trial.launches if launch.round and race_of(launch) == race])
+    measured = throughput(_launches_in(row, race))
     return measured.value if measured else _speed(row)
+
+
+def _launches_in(row: Row, race: str | None) -> list[Launch]:
+    return [launch for launch in row.trial.launches if launch.round and race_of(launch) == race]
 
 
 def _ratio(fastest: Row, row: Row, others: int, spread: StudySpread) -> Ratio | None:

@@ -134,7 +134,7 @@ LEAST_QUIET_PAIRS = 3
 
 def scatter(launches: Sequence[Launch]) -> Scatter:
     """How much the launches of one setting differ; nothing of one launch, or where no block counts."""
-    logs = [list(map(log_rate, blocks)) for launch in launches if (blocks := counting_blocks(launch.blocks))]
+    logs = [rates for launch in launches if (rates := log_rates(launch))]
     within = [variance_of_launch(values) for values in logs]
     if len(logs) < 2:
         return Scatter(0.0, 0, sum(within), len(logs))
@@ -258,7 +258,7 @@ def paired_ratio(pairs: Sequence[tuple[Launch, Launch]], confidence: float) -> R
         return None
     within = [variance_of_median(a) + variance_of_median(b) for a, b in used]
     # One pair alone shows nothing of how pairs spread: its own block noise comes on top of the prior.
-    prior_sd = math.sqrt(2 * LAUNCH_PRIOR_SD**2 + (within[0] if len(used) == 1 else 0.0))
+    prior_sd = math.sqrt(PAIR_PRIOR_SD**2 + (within[0] if len(used) == 1 else 0.0))
     centre, error, df = _moderated([median(b) - median(a) for a, b in used], within, prior_sd, LAUNCH_PRIOR_DF)
     low, value, high = _interval(centre, error, df, confidence)
     return Ratio(value, low, high, confidence)
