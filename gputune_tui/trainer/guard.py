@@ -42,7 +42,7 @@ class Guard:
             return
         losses = torch.stack([result.loss.float() for result in results]).tolist()
         for result, loss in zip(results, losses, strict=True):
-            self._steps += 1
+            self._steps += result.steps
             self._skipped += result.skipped
             self._non_finite += not math.isfinite(loss)
             if self.observes:

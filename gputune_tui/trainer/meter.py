@@ -6,7 +6,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -25,6 +25,8 @@ SETTLED_FRACTION = 0.10
 """The warm-up ends when the medians of the last three and of the three steps before agree this closely."""
 PREFETCH_FACTOR_USED = 2
 """Steps that use up this many times what the loader holds ready come before any timing (trial_engine.md section 5)."""
+AT_ONCE_S = 0.02
+"""Steps shorter than this are run several at a time, with a word to the parent and a look at the loss after them."""
 PHASES = ("data_wait", "copy", "forward", "backward", "optimizer")
 
 
@@ -32,9 +34,18 @@ class Step(Protocol):
     """One optimizer step over a window of batches (`train_step.TrainStep`)."""
 
     def run(
-        self, window: Iterator[Any], mark: Callable[[str], None] | None = None, observe: bool = False
+        self, window: Iterable[Any], mark: Callable[[str], None] | None = None, observe: bool = False
     ) -> StepResult:
         """Run it; `mark` is called at the end of each phase."""
+
+    @property
+    def is_plain(self) -> bool:
+        """A step is one batch, and `run_plain` does as `run` does."""
+
+    def run_plain(
+        self, batches: Iterator[Any], see: Callable[[Any], None], end: Callable[[], Any]
+    ) -> tuple[StepResult, list[Any]]:
+        """A step for each batch; `see` is called with it, and `end` after the step: what it gave comes back."""
 
 
 class Meter:
@@ -43,7 +54,7 @@ class Meter:
     def __init__(
         self,
         step: Step,
-        windows: Iterator[Iterator[Any]],
+        windows: Iterator[Iterable[Any]],
         device: Device,
         plan: MeasurePlan,
         events: EventSink,
@@ -66,6 +77,7 @@ class Meter:
         self._data = data
         self._shapes = ShapesSeen()
         self._steps_per_block = 1
+        self._steps_at_once = 1
         self._timed_s = 0.0
         self._blocks = 0
         self._disturbed = 0
@@ -91,6 +103,7 @@ class Meter:
                 break
         step_s = statistics.median(times[-3:])
         self._steps_per_block = max(1, math.ceil(plan.block_s / max(step_s, 1e-9)))
+        self._steps_at_once = max(1, int(AT_ONCE_S / max(step_s, 1e-9)))
         self._shapes.settle()
         use = self._watch.since_begin()
         self._events.send(
@@ -151,15 +164,19 @@ class Meter:
         before = self._watch.read()
         begin = time.perf_counter()
         marks = [self._device.mark()]
-        for _ in range(self._steps_per_block):
-            results.append(self._run())
-            marks.append(self._device.mark())
+        while (left := self._steps_per_block + 1 - len(marks)) > 0:
+            if self._step.is_plain:
+                result, ends = self._run_plain(min(left, self._steps_at_once))
+            else:
+                result, ends = self._run(), [self._device.mark()]
+            results.append(result)
+            marks += ends
         self._device.synchronize()
         elapsed_s = time.perf_counter() - begin
         block = self._watch.block(
             before,
             samples=sum(result.samples for result in results),
-            steps=sum(not result.skipped for result in results),
+            steps=sum(result.steps for result in results if not result.skipped),
             elapsed_s=elapsed_s,
             new_shapes=self._shapes.settle(),
         )
@@ -220,15 +237,19 @@ class Meter:
         self._events.beat()
         return result
 
-    def _watched(self, window: Iterator[Any]) -> Iterator[Any]:
-        """The window's batches; a step of many slow ones still says now and then that it goes on.
+    def _run_plain(self, steps: int) -> tuple[StepResult, list[Any]]:
+        batches = itertools.islice(itertools.chain.from_iterable(self._windows), steps)
+        done = self._step.run_plain(batches, self._shapes.note, self._device.mark)
+        self._events.beat()
+        return done
 
-        Of the last one that is left to `_run`: a step need not ask for one more.
-        """
-        for batch in window:
+    def _watched(self, window: Iterable[Any]) -> Iterator[Any]:
+        """The window's batches; a step of many slow ones says between them that it goes on."""
+        for number, batch in enumerate(window):
+            if number:
+                self._events.beat()
             self._shapes.note(batch)
             yield batch
-            self._events.beat()
 
 
 def has_settled(times: list[float]) -> bool:

@@ -46,6 +46,7 @@ class AdaptedWorkload:
         self.name = name
         self.class_name = class_name
         self.content_hash = sources_hash
+        self._own_batch_size = self.optional("batch_size_of")
 
     @property
     def global_batch_size(self) -> int | None:
@@ -88,9 +89,9 @@ class AdaptedWorkload:
             WorkloadFault: what it returned is none of the accepted forms.
         """
         value = self.user.loss(model, batch)
+        if type(value) is Tensor and value.requires_grad and not value.dim():
+            return LossResult(value)
         loss, items = (value, None) if isinstance(value, Tensor) else _loss_and_items(value)
-        if items is None and isinstance(loss, Tensor) and not loss.dim() and loss.requires_grad:
-            return LossResult(loss)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise self._no_loss(value, loss)
         # A reshape would be one more step of the backward pass.
@@ -110,10 +111,10 @@ class AdaptedWorkload:
         Raises:
             WorkloadFault: the batch holds neither a tensor nor a list.
         """
-        own = getattr(self.user, "batch_size_of", None)
-        if own is not None:
-            return int(own(batch))
-        size = len(batch) if type(batch) is Tensor and batch.dim() else samples_in(batch)
+        if self._own_batch_size is not None:
+            return int(self._own_batch_size(batch))
+        # Tensor.__len__ takes a microsecond more than a look at the shape.
+        size = batch.shape[0] if type(batch) is Tensor and batch.shape else samples_in(batch)
         if size is None:
             raise WorkloadFault(
                 f"{self.name}: no batch size found in a {type(batch).__name__}; give the workload batch_size_of(batch)"

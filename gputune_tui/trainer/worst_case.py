@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -58,17 +58,17 @@ class WorstCase:
         self._seen: Any = None
         """A batch of the data for the evaluation step, where the workload does not make one."""
 
-    def watched(self, windows: Iterator[Iterator[Any]]) -> Iterator[Iterator[Any]]:
+    def watched(self, windows: Iterator[Iterable[Any]]) -> Iterator[Iterable[Any]]:
         """The windows as they are; the first batch is remembered where only the data can give one to evaluate."""
         if self._evaluate is None or self._largest is not None:
             return windows
         return self._remembering(windows)
 
-    def _remembering(self, windows: Iterator[Iterator[Any]]) -> Iterator[Iterator[Any]]:
+    def _remembering(self, windows: Iterator[Iterable[Any]]) -> Iterator[Iterable[Any]]:
         yield self._kept(next(windows))
         yield from windows
 
-    def _kept(self, window: Iterator[Any]) -> Iterator[Any]:
+    def _kept(self, window: Iterable[Any]) -> Iterator[Any]:
         for batch in window:
             self._seen = batch if self._seen is None else self._seen
             yield batch

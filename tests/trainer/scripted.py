@@ -78,8 +78,16 @@ class ScriptedStep:
         self.rest_s = 0.0
         """Host seconds of an instrumented run outside all phases."""
 
+    is_plain = False
+
+    def run_plain(
+        self, batches: Iterator[Any], see: Callable[[Any], None], end: Callable[[], Any]
+    ) -> tuple[StepResult, list[Any]]:
+        """Never asked for."""
+        raise NotImplementedError
+
     def run(
-        self, window: Iterator[Any], mark: Callable[[str], None] | None = None, observe: bool = False
+        self, window: Iterable[Any], mark: Callable[[str], None] | None = None, observe: bool = False
     ) -> StepResult:
         """One step."""
         samples, batches = 0, 0

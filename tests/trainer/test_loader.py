@@ -191,7 +191,7 @@ def test_a_lambda_collates_and_starts_workers(open_batches: Any) -> None:
             return Dataset(8)
 
     for workers in (0, 2):
-        batch = next(next(open_batches(Lambdas(), micro_batch_size=4, num_workers=workers).windows(1)))
+        batch = next(iter(next(open_batches(Lambdas(), micro_batch_size=4, num_workers=workers).windows(1))))
         assert [text for _, text in batch] == ["text"] * 4
         assert {int(sample[1]) for sample, _ in batch} == ({0} if workers else {-1})
 
@@ -476,7 +476,7 @@ def until(condition: Any) -> bool:
 def test_closing_ends_the_workers(open_batches: Any, persistent: bool) -> None:
     before = children()
     batches = open_batches(Counting(20), micro_batch_size=2, num_workers=2, persistent_workers=persistent)
-    next(next(batches.windows(1)))
+    next(iter(next(batches.windows(1))))
     assert len(children() - before) == 2
     batches.close()
     assert until(lambda: not children() - before)
@@ -501,7 +501,7 @@ def test_workers_end_with_a_trial_that_is_killed(tmp_path: Path, own_loader: boo
     trial = os.fork()
     if trial == 0:
         workload = AdaptedWorkload(OwnLoader() if own_loader else Slow(), "wl", "Workload", "")
-        next(next(build_batches(workload, TrainSettings(num_workers=2), "cpu", 0).windows(1)))
+        next(iter(next(build_batches(workload, TrainSettings(num_workers=2), "cpu", 0).windows(1))))
         os._exit(0)
     assert until(lambda: len(list(tmp_path.iterdir())) == 2)
     os.kill(trial, signal.SIGKILL)
@@ -536,7 +536,7 @@ def test_workers_are_free_of_the_trials_cap_on_memory(open_batches: Any) -> None
     before = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (1 << 40, before[1]))
     try:
-        batch = next(next(open_batches(Limits(), num_workers=1).windows(1)))
+        batch = next(iter(next(open_batches(Limits(), num_workers=1).windows(1))))
         assert resource.getrlimit(resource.RLIMIT_DATA)[0] == 1 << 40
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -239,7 +240,7 @@ def test_every_batch_of_a_window_counts_and_says_that_the_trial_goes_on(monkeypa
     bench.meter.warm_up()
     bench.meter.block()
     assert bench.blocks[0].samples == 120
-    assert bench.events.beats == (4 + 1) * bench.step.runs, "after each batch and after each step"
+    assert bench.events.beats == 4 * bench.step.runs, "between batches and after each step"
 
 
 def test_a_step_that_does_not_ask_for_the_end_of_its_window_says_that_the_trial_goes_on(
@@ -254,29 +255,85 @@ def test_a_step_that_does_not_ask_for_the_end_of_its_window_says_that_the_trial_
 
 
 class SumOfOne:
-    """The least that `TrainStep` needs of a workload."""
+    """The least that `TrainStep` needs of a workload; `work` is done in each step."""
+
+    def __init__(self, work: Callable[[], None] = lambda: None) -> None:
+        self._work = work
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> LossResult:
+        self._work()
         return LossResult(model(batch).mean(), None)
 
     def batch_size_of(self, batch: torch.Tensor) -> int:
         return len(batch)
 
 
-@pytest.mark.parametrize(("accumulation_steps", "beats"), [(1, 1), (3, 4)])
-def test_each_step_of_real_training_says_that_the_trial_goes_on(
-    monkeypatch: pytest.MonkeyPatch, accumulation_steps: int, beats: int
-) -> None:
-    bench = Bench(monkeypatch)
+def real_training(
+    bench: Bench, accumulation_steps: int, lengths: Iterator[int] | None = None, step_s: float = STEP_S
+) -> nn.Linear:
+    """Let the bench time real steps; `lengths` are those of the batches."""
     model = nn.Linear(1, 1)
+    workload = SumOfOne(lambda: bench.device.launch(step_s / accumulation_steps))
     settings = TrainSettings(micro_batch_size=2, accumulation_steps=accumulation_steps)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    bench.meter._step = TrainStep(SumOfOne(), model, optimizer, settings, torch.device("cpu"))
-    bench.meter._windows = (iter([torch.ones(2, 1)] * accumulation_steps) for _ in itertools.count())
+    bench.meter._step = TrainStep(workload, model, optimizer, settings, torch.device("cpu"))
+    bench.guard = bench.meter._guard = Guard(model)
+    sizes = lengths or itertools.repeat(2)
+    bench.meter._windows = ([torch.ones(next(sizes), 1) for _ in range(accumulation_steps)] for _ in itertools.count())
+    return model
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 3])
+def test_each_step_of_real_training_says_that_the_trial_goes_on(
+    monkeypatch: pytest.MonkeyPatch, accumulation_steps: int
+) -> None:
+    bench = Bench(monkeypatch)
+    real_training(bench, accumulation_steps)
     bench.meter.use_up()
     before = bench.events.beats
     bench.meter.use_up()
-    assert bench.events.beats - before == beats
+    assert bench.events.beats - before == accumulation_steps
+
+
+@pytest.mark.parametrize(("step_s", "at_once"), [(STEP_S, 1), (FAST_S, 1), (1 / 256, 5)])
+def test_plain_steps_are_run_a_few_at_a_time_and_each_is_timed_and_counted(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, at_once: int
+) -> None:
+    bench = Bench(monkeypatch)
+    real_training(bench, 1, itertools.cycle([2, 2, 3]), step_s)
+    bench.meter.warm_up()
+    beats = bench.events.beats
+    bench.meter.block()
+    [event] = bench.done
+    assert event.block.elapsed_s == PLAN.block_s
+    assert event.step_times_s == (step_s,) * event.block.steps
+    assert event.block.steps == PLAN.block_s / step_s
+    before = bench.warmup.steps
+    assert event.block.samples == sum((2, 2, 3)[n % 3] for n in range(before, before + event.block.steps))
+    assert event.block.new_shapes == 0
+    assert bench.events.beats - beats == math.ceil(event.block.steps / at_once)
+
+
+def test_a_loss_that_is_not_finite_within_plain_steps_is_met_at_the_end_of_the_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(monkeypatch, plan=MeasurePlan(max_warmup_s=0))
+    model = real_training(bench, 1)
+    bench.meter.warm_up()
+    bench.meter._steps_per_block, bench.meter._steps_at_once = 7, 5
+    with torch.no_grad():
+        model.weight.fill_(float("inf"))
+    with pytest.raises(NonFinite, match=f"at optimizer step {bench.warmup.steps + 7}"):
+        bench.meter.block()
+
+
+def test_new_shapes_of_plain_steps_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, plan=MeasurePlan(max_warmup_s=0))
+    real_training(bench, 1, itertools.count(1))
+    bench.meter.warm_up()
+    bench.meter._steps_per_block, bench.meter._steps_at_once = 7, 5
+    bench.meter.block()
+    assert bench.blocks[0].new_shapes == 7
 
 
 def test_skipped_steps_are_no_optimizer_steps(monkeypatch: pytest.MonkeyPatch) -> None:

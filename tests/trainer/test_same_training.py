@@ -108,6 +108,31 @@ def batches(user: Any, size: int, count: int = 8) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("user", [Mean(), Counted(), CountedByTensor()], ids=lambda u: type(u).__name__)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_plain_steps_in_a_row_are_the_same_as_single_ones(user: Any, precision: str) -> None:
+    torch.manual_seed(0)
+    model = user.build_model()
+    again = copy.deepcopy(model)
+    single, _ = step_of(user, model, 1, rate=0.1, precision=precision)
+    results = [single.run([batch]) for batch in batches(user, 2)]
+    row, _ = step_of(user, again, 1, rate=0.1, precision=precision)
+    assert row.is_plain
+    seen: list[Any] = []
+    result, ends = row.run_plain(batches(user, 2), seen.append, lambda: len(seen))
+    assert ends == [1, 2, 3, 4]
+    assert (result.samples, result.micro_batches, result.steps) == (8, 4, 4)
+    assert torch.equal(result.loss, results[-1].loss)
+    assert not result.loss.requires_grad
+    for got, wanted in zip(again.parameters(), model.parameters(), strict=True):
+        assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize(("accumulation", "precision"), [(2, "fp32"), (1, "fp16")])
+def test_steps_with_a_window_or_a_scaler_are_not_plain(accumulation: int, precision: str) -> None:
+    assert not step_of(Mean(), Stack(), accumulation, precision=precision)[0].is_plain
+
+
+@pytest.mark.parametrize("user", [Mean(), Counted(), CountedByTensor()], ids=lambda u: type(u).__name__)
 def test_accumulation_equals_the_big_batch(user: Any) -> None:
     torch.manual_seed(0)
     model = user.build_model()

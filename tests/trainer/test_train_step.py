@@ -75,6 +75,9 @@ def test_windows_without_batches_or_items_are_refused() -> None:
     step, _ = step_of(Padded(), Stack(), 2)
     with pytest.raises(NoData, match="no batch"):
         step.run([])
+    plain, _ = step_of(Padded(), Stack(), 1)
+    with pytest.raises(NoData, match="no batch"):
+        plain.run_plain([], lambda _batch: None, lambda: None)
     with pytest.raises(NoData, match="no item"):
         step.run(split(sequences([0, 0]), 1))
 
