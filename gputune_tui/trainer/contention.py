@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gputune_tui.domain.trial import Block
@@ -134,6 +134,10 @@ class Reading:
     cpu: CpuReading | None
     pressure_at: float
     usage: resource.struct_rusage
+
+    def from_here(self) -> Reading:
+        """The same, but the own use counts from now on."""
+        return replace(self, usage=resource.getrusage(resource.RUSAGE_SELF))
 
 
 class BlockWatch:

@@ -95,6 +95,7 @@ class InOneProcess:
         self._trials_hooks = dict(self._hooks)
         self._by_hand = Training(workload.user, model, optimizer, batches.loader)
         self._meter.warm_up()
+        self._lead_in_steps = self._meter._steps_at_once
 
     def block_of_trial(self) -> Block:
         """One block as a trial times and tells it."""
@@ -113,6 +114,8 @@ class InOneProcess:
                     rate = self.block_of_trial().samples_per_s
                     steps = self._events.last.steps if self._events.last else 0
                 else:
+                    # A trial has such steps, too, where its own are short: what ran before is in no cache then.
+                    self._by_hand.steps(self._lead_in_steps)
                     samples, elapsed_s = self._by_hand.steps(steps)
                     rate = samples / elapsed_s
                 rates[is_trial].append(math.log(rate))

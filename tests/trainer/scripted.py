@@ -75,6 +75,8 @@ class ScriptedStep:
         self.loss: Callable[[int], float] = lambda run: 1.0 / (run + 1)
         self.phases_s: dict[str, float] = {}
         """Device seconds of each phase of an instrumented run."""
+        self.extra_s = 0.0
+        """Device seconds that the next run takes more, and none after it."""
         self.rest_s = 0.0
         """Host seconds of an instrumented run outside all phases."""
 
@@ -95,7 +97,8 @@ class ScriptedStep:
             samples += batch
             batches += 1
         if mark is None:
-            self._device.launch(self._seconds(self.runs))
+            self._device.launch(self._seconds(self.runs) + self.extra_s)
+            self.extra_s = 0.0
         else:
             for phase, seconds in self.phases_s.items():
                 self._device.launch(seconds)

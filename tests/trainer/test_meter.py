@@ -303,15 +303,36 @@ def test_plain_steps_are_run_a_few_at_a_time_and_each_is_timed_and_counted(
     real_training(bench, 1, itertools.cycle([2, 2, 3]), step_s)
     bench.meter.warm_up()
     beats = bench.events.beats
+    lead_in = at_once if at_once > 1 else 0
     bench.meter.block()
     [event] = bench.done
     assert event.block.elapsed_s == PLAN.block_s
     assert event.step_times_s == (step_s,) * event.block.steps
     assert event.block.steps == PLAN.block_s / step_s
-    before = bench.warmup.steps
+    before = bench.warmup.steps + lead_in
     assert event.block.samples == sum((2, 2, 3)[n % 3] for n in range(before, before + event.block.steps))
     assert event.block.new_shapes == 0
-    assert bench.events.beats - beats == math.ceil(event.block.steps / at_once)
+    assert bench.events.beats - beats == math.ceil((event.block.steps + lead_in) / at_once)
+
+
+def test_short_steps_start_before_their_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch, lambda _run: FAST_S / 2)
+    real_read = bench.cpu.read
+    reads = 0
+
+    def slow_to_come_back() -> Any:
+        nonlocal reads
+        reads += 1
+        bench.step.extra_s = 1.0
+        return real_read()
+
+    monkeypatch.setattr(bench.cpu, "read", slow_to_come_back)
+    bench.meter.warm_up()
+    bench.meter.run_plan()
+    assert reads == len(bench.blocks)
+    for event in bench.done:
+        assert event.step_times_s == (FAST_S / 2,) * 64
+        assert event.block.elapsed_s == 0.5
 
 
 def test_a_loss_that_is_not_finite_within_plain_steps_is_met_at_the_end_of_the_block(
@@ -323,7 +344,7 @@ def test_a_loss_that_is_not_finite_within_plain_steps_is_met_at_the_end_of_the_b
     bench.meter._steps_per_block, bench.meter._steps_at_once = 7, 5
     with torch.no_grad():
         model.weight.fill_(float("inf"))
-    with pytest.raises(NonFinite, match=f"at optimizer step {bench.warmup.steps + 7}"):
+    with pytest.raises(NonFinite, match=f"at optimizer step {bench.warmup.steps + 5 + 7}"):
         bench.meter.block()
 
 
