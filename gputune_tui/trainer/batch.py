@@ -34,7 +34,7 @@ class ShapesSeen:
 
     def note(self, batch: Any) -> None:
         """Keep the shapes; about a microsecond a tensor, since this happens in timed steps."""
-        self._noted.append(_shapes(batch))
+        self._noted.append(batch.shape if type(batch) is Tensor else _shapes(batch))
 
     def settle(self) -> int | None:
         """How many of the kinds noted since the last call are new; None once there are too many to remember."""

@@ -27,7 +27,8 @@ def raised_by_the_user(end: StopIteration, loader: Any) -> str | None:
 def _is_a_fault(end: StopIteration, loader: DataLoader[Any]) -> bool:
     if end.args and _FROM_WORKER in str(end.args[0]):
         return True
-    frames = [frame.filename for frame in traceback.extract_tb(end.__traceback__)]
+    # Not by extract_tb, which looks up source lines: every epoch ends here, in the midst of a timed block.
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(end.__traceback__)]
     inside = [index for index, file in enumerate(frames) if file.endswith(_FETCH)]
     if not inside:
         return False

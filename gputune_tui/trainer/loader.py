@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import inspect
+import itertools
 import multiprocessing
 import os
 import signal
@@ -26,6 +27,7 @@ PR_SET_PDEATHSIG = 1
 DEFAULT_PREFETCH = 2
 SHM_RESERVE = 1.2
 """Shared memory wanted over the batches' own bytes (trial_engine.md section 5)."""
+_NO_MORE = object()
 
 
 class Batches:
@@ -67,45 +69,53 @@ class Batches:
             NoData: an epoch gave nothing.
             SettingsNotApplicable: the loader's batches are not those that the settings ask for.
         """
-        while accumulation_steps > 1:
-            yield self._window(accumulation_steps)
+        epochs = iter(self._epoch, None)
+        if accumulation_steps == 1:
+            return zip(itertools.chain.from_iterable(epochs), strict=False)
+        return self._windows(epochs, accumulation_steps)
+
+    def _windows(self, epochs: Iterator[Iterator[Any]], accumulation_steps: int) -> Iterator[Iterator[Any]]:
+        epoch: Iterator[Any] = iter(())
+
+        def window() -> Iterator[Any]:
+            nonlocal epoch
+            for taken in range(accumulation_steps):
+                batch = next(epoch, _NO_MORE)
+                if batch is _NO_MORE and taken:
+                    return
+                if batch is _NO_MORE:
+                    epoch = next(epochs)
+                    batch = next(epoch)
+                yield batch
+
         while True:
-            found, batch = self._next()
-            yield (batch if found else self._first(),)
+            yield window()
 
-    def _window(self, accumulation_steps: int) -> Iterator[Any]:
-        for taken in range(accumulation_steps):
-            found, batch = self._next()
-            if not found and taken:
-                return
-            yield batch if found else self._first()
-
-    def _first(self) -> Any:
-        """The batch that an epoch begins with."""
-        found, batch = self._next()
-        if not found:
+    def _epoch(self) -> Iterator[Any]:
+        """The batches of an epoch, one at least."""
+        iterator: Iterator[Any] | None = None
+        is_empty = True
+        while True:
+            try:
+                if iterator is None:
+                    iterator = self._iterator = iter(self.loader)
+                batch = next(iterator)
+            except StopIteration as end:
+                if (who := raised_by_the_user(end, self.loader)) is not None:
+                    raise WorkloadFault(f"{self._workload.name}: {who}") from end
+                break
+            is_empty = False
+            if not self._checked:
+                self._check_first(batch)
+            if self._duplicates is not None and self.epoch == 0:
+                note = self._duplicates.see(batch)
+                if note is not None:
+                    self.notes.append(note)
+            yield batch
+        self._iterator = None
+        self.epoch += 1
+        if is_empty:
             raise NoData(self._no_data_words())
-        return batch
-
-    def _next(self) -> tuple[bool, Any]:
-        """The next batch of the epoch; (False, None) at its end, after which the next epoch begins."""
-        try:
-            if self._iterator is None:
-                self._iterator = iter(self.loader)
-            batch = next(self._iterator)
-        except StopIteration as end:
-            if (who := raised_by_the_user(end, self.loader)) is not None:
-                raise WorkloadFault(f"{self._workload.name}: {who}") from end
-            self._iterator = None
-            self.epoch += 1
-            return False, None
-        if not self._checked:
-            self._check_first(batch)
-        if self._duplicates is not None and self.epoch == 0:
-            note = self._duplicates.see(batch)
-            if note is not None:
-                self.notes.append(note)
-        return True, batch
 
     def _check_first(self, batch: Any) -> None:
         """The first batch tells whether the batch knob is obeyed and whether the workers have room."""
@@ -150,7 +160,7 @@ class Batches:
             return f"{name}: the loader drops its only batch: {length} samples, batches of {size}, drop_last=True"
         if length == 0:
             return f"{name}: the dataset is empty"
-        if self.epoch > 2 or (self.epoch == 2 and self._checked):
+        if self.epoch > 1:
             return f"{name}: the loader gave no batch in its second epoch; an iterable must start anew at each iter()"
         return f"{name}: the loader gave no batch in a whole epoch"
 
