@@ -34,7 +34,11 @@ class ShapesSeen:
 
     def note(self, batch: Any) -> None:
         """Keep the shapes; about a microsecond a tensor, since this happens in timed steps."""
-        self._noted.append(batch.shape if type(batch) is Tensor else _shapes(batch))
+        self._noted.append(shapes_of(batch))
+
+    def note_shapes(self, shapes: list[Any]) -> None:
+        """Keep what `shapes_of` gave for some batches."""
+        self._noted += shapes
 
     def settle(self) -> int | None:
         """How many of the kinds noted since the last call are new; None once there are too many to remember."""
@@ -46,13 +50,13 @@ class ShapesSeen:
         return len(self._seen) - before
 
 
-def _shapes(batch: Any) -> Any:
+def shapes_of(batch: Any) -> Any:
     """The shapes of its tensors, nested as they are."""
     if isinstance(batch, Tensor):
         return batch.shape
     if isinstance(batch, dict):
-        return tuple(map(_shapes, batch.values()))
-    return tuple(map(_shapes, batch if isinstance(batch, list | tuple) else _members(batch) or ()))
+        return tuple(map(shapes_of, batch.values()))
+    return tuple(map(shapes_of, batch if isinstance(batch, list | tuple) else _members(batch) or ()))
 
 
 def tensor_bytes(batch: Any) -> int:

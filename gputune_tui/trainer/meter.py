@@ -19,7 +19,7 @@ from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.device import Device
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.guard import Guard
-from gputune_tui.trainer.train_step import StepResult
+from gputune_tui.trainer.train_step import PlainSteps, StepResult
 
 SETTLED_FRACTION = 0.10
 """The warm-up ends when the medians of the last three and of the three steps before agree this closely."""
@@ -44,10 +44,8 @@ class Step(Protocol):
     def is_plain(self) -> bool:
         """A step is one batch, and `run_plain` does as `run` does."""
 
-    def run_plain(
-        self, batches: Iterator[Any], see: Callable[[Any], None], end: Callable[[], Any]
-    ) -> tuple[StepResult, list[Any]]:
-        """A step for each batch; `see` is called with it, and `end` after the step: what it gave comes back."""
+    def run_plain(self, batches: Iterator[Any], end: Callable[[], Any]) -> PlainSteps:
+        """A step for each batch; `end` is called after each."""
 
 
 class Meter:
@@ -242,7 +240,8 @@ class Meter:
             if self._step.is_plain:
                 batches = itertools.chain.from_iterable(self._windows)
                 few = itertools.islice(batches, min(left, self._steps_at_once))
-                result, ends = self._step.run_plain(few, self._shapes.note, self._device.mark)
+                result, shapes, ends = self._step.run_plain(few, self._device.mark)
+                self._shapes.note_shapes(shapes)
                 self._events.beat()
             else:
                 result, ends = self._run(), [self._device.mark()]

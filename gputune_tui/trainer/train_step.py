@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from gputune_tui.domain.settings import TrainSettings
-from gputune_tui.trainer.batch import move_batch
+from gputune_tui.trainer.batch import move_batch, shapes_of
 from gputune_tui.trainer.faults import NoData
 from gputune_tui.trainer.precision import AUTOCAST_TYPES, autocast, check_parameters, grad_scaler
 from gputune_tui.trainer.workload import LossResult
@@ -46,11 +46,24 @@ class StepResult(NamedTuple):
         return bool(self.left_out)
 
 
+class PlainSteps(NamedTuple):
+    """What several plain steps did."""
+
+    result: StepResult
+    shapes: list[Any]
+    """Of each batch (`batch.shapes_of`)."""
+    ends: list[Any]
+    """What `end` gave after each."""
+
+
 class StepWorkload(Protocol):
     """What a step needs of a workload (`workload.AdaptedWorkload`)."""
 
     def loss(self, model: nn.Module, batch: Any) -> LossResult:
         """Loss of one micro-batch and, where it knows, the count of items it is the mean of."""
+
+    def mean_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """The loss alone."""
 
     def batch_size_of(self, batch: Any) -> int:
         """Samples in a batch."""
@@ -122,41 +135,39 @@ class TrainStep:
             mark("optimizer")
         return StepResult(samples, total.micro_batches, left_out, total.mean_loss(), norm)
 
-    def run_plain(
-        self, batches: Iterable[Any], see: Callable[[Any], None], end: Callable[[], Any]
-    ) -> tuple[StepResult, list[Any]]:
+    def run_plain(self, batches: Iterable[Any], end: Callable[[], Any]) -> PlainSteps:
         """One step for each host batch, as `run` does them, in few words: a step of 1 ms must not feel the measuring.
 
-        Only the last loss is kept. A detached tensor for each step costs some microseconds, and a
-        loss that is not finite is seldom followed by one that is.
+        Only the last loss is kept: a detached tensor for each step costs some microseconds, and a loss that is not
+        finite is seldom followed by one that is.
 
         Args:
             batches: as many as steps are wanted, one at least.
-            see: called with each batch before its step.
-            end: called after each step; what it gave comes back in a list.
+            end: called after each step.
 
         Raises:
             NoData: there is no batch.
         """
         optimizer, model, workload, autocast = self._optimizer, self._model, self._workload, self._autocast
         keeps_tensors = self._keeps_tensors
-        samples, loss, ends = 0, None, []
+        samples, loss, shapes, ends = 0, None, [], []
         for batch in batches:
-            see(batch)
+            is_tensor = type(batch) is Tensor
+            shapes.append(batch.shape if is_tensor else shapes_of(batch))
             optimizer.zero_grad(set_to_none=True)
             samples += workload.batch_size_of(batch)
-            batch = batch if keeps_tensors and type(batch) is Tensor else self._moved(batch)
+            batch = batch if is_tensor and keeps_tensors else self._moved(batch)
             if autocast is None:
-                loss = workload.loss(model, batch).loss
+                loss = workload.mean_loss(model, batch)
             else:
                 with autocast:
-                    loss = workload.loss(model, batch).loss
+                    loss = workload.mean_loss(model, batch)
             loss.backward()
             optimizer.step()
             ends.append(end())
         if loss is None:
             raise NoData(_NO_BATCH)
-        return StepResult(samples, len(ends), False, loss.detach(), steps=len(ends)), ends
+        return PlainSteps(StepResult(samples, len(ends), False, loss.detach(), steps=len(ends)), shapes, ends)
 
     def _moved(self, batch: Any) -> Any:
         if self._keeps_tensors and (type(batch) is Tensor or (type(batch) in (list, tuple) and _are_tensors(batch))):

@@ -88,9 +88,20 @@ class AdaptedWorkload:
         Raises:
             WorkloadFault: what it returned is none of the accepted forms.
         """
+        return self._loss_in(self.user.loss(model, batch))
+
+    def mean_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """As `loss`, the loss alone: quickest for the form that most workloads have.
+
+        Raises:
+            WorkloadFault: what it returned is none of the accepted forms.
+        """
         value = self.user.loss(model, batch)
         if type(value) is Tensor and value.requires_grad and not value.dim():
-            return LossResult(value)
+            return value
+        return self._loss_in(value).loss
+
+    def _loss_in(self, value: Any) -> LossResult:
         loss, items = (value, None) if isinstance(value, Tensor) else _loss_and_items(value)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise self._no_loss(value, loss)

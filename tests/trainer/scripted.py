@@ -11,7 +11,7 @@ import torch
 from gputune_tui.domain.protocol import Event
 from gputune_tui.trainer.contention import CpuReading, CpuWatch
 from gputune_tui.trainer.events import EventSink
-from gputune_tui.trainer.train_step import StepResult
+from gputune_tui.trainer.train_step import PlainSteps, StepResult
 
 
 class Clock:
@@ -82,9 +82,7 @@ class ScriptedStep:
 
     is_plain = False
 
-    def run_plain(
-        self, batches: Iterator[Any], see: Callable[[Any], None], end: Callable[[], Any]
-    ) -> tuple[StepResult, list[Any]]:
+    def run_plain(self, batches: Iterator[Any], end: Callable[[], Any]) -> PlainSteps:
         """Never asked for."""
         raise NotImplementedError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.trainer.batch import shapes_of
 from gputune_tui.trainer.checkpointing import apply_checkpointing
 from gputune_tui.trainer.train_step import TrainStep
 from gputune_tui.trainer.workload import AdaptedWorkload
@@ -117,9 +119,10 @@ def test_plain_steps_in_a_row_are_the_same_as_single_ones(user: Any, precision: 
     results = [single.run([batch]) for batch in batches(user, 2)]
     row, _ = step_of(user, again, 1, rate=0.1, precision=precision)
     assert row.is_plain
-    seen: list[Any] = []
-    result, ends = row.run_plain(batches(user, 2), seen.append, lambda: len(seen))
-    assert ends == [1, 2, 3, 4]
+    clock = itertools.count()
+    result, shapes, ends = row.run_plain(batches(user, 2), lambda: next(clock))
+    assert ends == [0, 1, 2, 3]
+    assert shapes == [shapes_of(batch) for batch in batches(user, 2)]
     assert (result.samples, result.micro_batches, result.steps) == (8, 4, 4)
     assert torch.equal(result.loss, results[-1].loss)
     assert not result.loss.requires_grad

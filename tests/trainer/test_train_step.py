@@ -77,7 +77,7 @@ def test_windows_without_batches_or_items_are_refused() -> None:
         step.run([])
     plain, _ = step_of(Padded(), Stack(), 1)
     with pytest.raises(NoData, match="no batch"):
-        plain.run_plain([], lambda _batch: None, lambda: None)
+        plain.run_plain([], lambda: None)
     with pytest.raises(NoData, match="no item"):
         step.run(split(sequences([0, 0]), 1))
 
@@ -164,6 +164,9 @@ class _Adapted:
 
     def loss(self, model: nn.Module, batch: Any) -> LossResult:
         return LossResult(*self._user.loss(model, batch))
+
+    def mean_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.loss(model, batch).loss
 
     def batch_size_of(self, batch: Any) -> int:
         return self._user.batch_size_of(batch)
