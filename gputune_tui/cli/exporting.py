@@ -12,7 +12,7 @@ from gputune_tui.engine.exporting import render_trial
 from gputune_tui.engine.node import host_reserve_bytes
 from gputune_tui.errors import NothingFitsError, StudyError
 from gputune_tui.export.files import write_atomically
-from gputune_tui.export.registry import exporter_named
+from gputune_tui.export.registry import renderer_named
 from gputune_tui.store.reading import Generation, read_study
 from gputune_tui.units import parse_size
 
@@ -26,15 +26,17 @@ def export(given: dict[str, Any]) -> None:
         NothingFitsError: no trial fits, or the named one did not complete.
         StudyError, UsageError, EnvironmentProblem: the study, the names or the file.
     """
-    exporter = exporter_named(given["target"])
+    render = renderer_named(given["target"])
     generation = newest_generation(Path(given["study"]))
     budget = budget_of(generation, given["budget"], given["host_budget"])
-    rendered = render_trial(exporter, generation.identity, generation.trials, budget, {}, given["trial_id"])
+    found = render_trial(render, generation.identity, generation.trials, budget, {}, given["trial_id"])
+    for remark in found.rendered.remarks:
+        click.echo(f"note: {remark}", err=True)
     if given["output"] is None:
-        click.echo(rendered.text, nl=False)
+        click.echo(found.rendered.text, nl=False)
         return
-    write_atomically(Path(given["output"]), rendered.text, given["force"])
-    click.echo(f"trial {rendered.trial_id} written to {given['output']}", err=True)
+    write_atomically(Path(given["output"]), found.rendered.text, given["force"])
+    click.echo(f"trial {found.trial_id} written to {given['output']}", err=True)
 
 
 def newest_generation(path: Path) -> Generation:

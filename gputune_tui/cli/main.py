@@ -8,6 +8,7 @@ import click
 
 from gputune_tui import __version__
 from gputune_tui.cli.options import json_option, search_options, study_options
+from gputune_tui.export.formats import NAMES as FORMAT_NAMES
 
 SCREEN = "screen"
 """The command that runs where none is named."""
@@ -99,7 +100,7 @@ def ab(command: tuple[str, ...] | None, /, **given: Any) -> None:
 @gputune.command()
 @click.argument("study")
 @click.option("--trial", "trial_id", type=int, metavar="N", help="Which trial. Default: the best.")
-@click.option("--to", "target", required=True, metavar="FORMAT", help="yaml")
+@click.option("--to", "target", required=True, metavar="FORMAT", help=f"{FORMAT_NAMES}.")
 @click.option("-o", "output", metavar="FILE", help="Default: standard output.")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 @click.option(

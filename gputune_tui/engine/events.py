@@ -224,6 +224,19 @@ class Exported:
 
     path: str
     trial_id: int
+    remarks: tuple[str, ...] = ()
+    """What the file cannot hold, or needs beside it."""
+
+
+@dataclass(frozen=True)
+class Previewed:
+    """What a file would hold."""
+
+    trial_id: int | None
+    target: str
+    text: str
+    problem: str | None = None
+    """Why it cannot be written in that form."""
 
 
 @dataclass(frozen=True)
@@ -252,6 +265,7 @@ EngineEvent = (
     | TaskStarted
     | TaskEnded
     | Exported
+    | Previewed
     | QueueChanged
 )
 _EVENTS: dict[str, type[EngineEvent]] = {cls.__name__: cls for cls in get_args(EngineEvent)}

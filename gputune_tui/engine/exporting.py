@@ -13,24 +13,25 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.space import nearest_to_baseline
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity
 from gputune_tui.domain.trial import Trial, TrialState
-from gputune_tui.engine.events import Exported
-from gputune_tui.engine.requests import Export
+from gputune_tui.engine.events import Exported, Previewed
+from gputune_tui.engine.requests import Export, Preview
 from gputune_tui.engine.study_session import StudySession
-from gputune_tui.errors import NothingFitsError, UsageError
+from gputune_tui.errors import GputuneError, NothingFitsError, UsageError
 from gputune_tui.export.files import write_atomically
-from gputune_tui.export.registry import Exporter, exporter_named
+from gputune_tui.export.registry import Render, renderer_named
 from gputune_tui.export.report import report_of
+from gputune_tui.export.target import Rendered
 from gputune_tui.ranking.feasibility import smallest_peak
 from gputune_tui.ranking.leaderboard import Leaderboard, Row, leaderboard
 from gputune_tui.units import bytes_text
 
 
 @dataclass(frozen=True)
-class Rendered:
-    """The text of one export."""
+class TrialExport:
+    """One trial in the form of a target."""
 
     trial_id: int
-    text: str
+    rendered: Rendered
 
 
 def export_from(session: StudySession, order: Export) -> Exported:
@@ -41,28 +42,40 @@ def export_from(session: StudySession, order: Export) -> Exported:
         NothingFitsError: nothing is ranked, or the named trial did not complete.
         EnvironmentProblem: the disk is full or fails.
     """
-    opened = session.opened
-    exporter = exporter_named(order.target)
-    rendered = render_trial(
-        exporter, opened.identity, session.trials, opened.budget, opened.baseline, order.trial_id
-    )  # fmt: skip
+    export = _render_from(session, order.target, order.trial_id)
     path = Path(os.path.abspath(os.path.expanduser(order.path)))
-    write_atomically(path, rendered.text, order.force)
-    return Exported(str(path), rendered.trial_id)
+    write_atomically(path, export.rendered.text, order.force)
+    return Exported(str(path), export.trial_id, export.rendered.remarks)
+
+
+def preview_from(session: StudySession, order: Preview) -> Previewed:
+    """What `export_from` would write, or why it cannot."""
+    try:
+        export = _render_from(session, order.target, order.trial_id)
+    except GputuneError as error:
+        return Previewed(order.trial_id, order.target, "", str(error))
+    return Previewed(order.trial_id, order.target, export.rendered.text)
+
+
+def _render_from(session: StudySession, target: str, trial_id: int | None) -> TrialExport:
+    opened = session.opened
+    return render_trial(
+        renderer_named(target), opened.identity, session.trials, opened.budget, opened.baseline, trial_id
+    )  # fmt: skip
 
 
 def render_trial(
-    exporter: Exporter,
+    render: Render,
     identity: StudyIdentity,
     trials: Sequence[Trial],
     budget: MemoryBudget,
     baseline: Mapping[str, KnobValue],
     trial_id: int | None,
-) -> Rendered:
+) -> TrialExport:
     """The export of one trial, or of the best one.
 
     Args:
-        exporter: the format.
+        render: what writes the format.
         identity: of the generation that `trials` belong to.
         trials: all trials of that generation.
         budget: under which they are ranked.
@@ -70,14 +83,15 @@ def render_trial(
         trial_id: None takes the best one.
 
     Raises:
-        UsageError: there is no trial of that number.
+        UsageError: there is no trial of that number, or the target cannot hold this workload.
         NothingFitsError: nothing is ranked, or the named trial did not complete.
     """
     reference = _reference(identity, trials, baseline)
     board = leaderboard(trials, budget, reference)
     row = chosen_row(board, trial_id, budget)
     command = reproducing_command(identity, row.trial.settings, budget)
-    return Rendered(row.trial.id, exporter.render(report_of(row, board, identity, budget, reference, command)))
+    report = report_of(row, board, identity, budget, reference, command)
+    return TrialExport(row.trial.id, render(report))
 
 
 def _reference(

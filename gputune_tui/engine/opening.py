@@ -14,6 +14,7 @@ from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue
 from gputune_tui.domain.protocol import Inspected
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity, WorkloadRef, names_file, split_name
+from gputune_tui.domain.template import placeholders
 from gputune_tui.domain.trial import Failure, FailureReason
 from gputune_tui.engine.commands import StudyConfig
 from gputune_tui.engine.events import EngineEvent, TrialProgress
@@ -22,7 +23,7 @@ from gputune_tui.engine.running import run_to_end
 from gputune_tui.errors import EnvironmentProblem, GputuneError, UsageError, WorkloadError
 from gputune_tui.telemetry.host import HostLimits, host_limits, intra_op_threads
 from gputune_tui.telemetry.nvml import GpuProbe, probe_gpus
-from gputune_tui.trial.launcher import Launcher, placeholders
+from gputune_tui.trial.launcher import Launcher
 from gputune_tui.trial.supervisor import Limits
 
 INSPECT_LIMITS = Limits(stall_s=120.0)
@@ -214,7 +215,7 @@ def check_placeholders(workload: WorkloadRef) -> None:
     Raises:
         UsageError: it holds no placeholder.
     """
-    if not placeholders(workload.command, tuple(KNOB_BY_NAME)):
+    if not placeholders(workload.command, KNOB_BY_NAME):
         raise UsageError(
             "the command holds no placeholder, so every trial would be the same; write for example "
             "-- python train.py --bs {micro_batch_size}"

@@ -42,6 +42,14 @@ class Export:
 
 
 @dataclass(frozen=True)
+class Preview:
+    """Tell what `Export` would write, at once."""
+
+    trial_id: int | None
+    target: str
+
+
+@dataclass(frozen=True)
 class Share:
     """From now on, until another study is opened, measure although somebody else computes on the device."""
 
@@ -56,7 +64,7 @@ class Shutdown:
     """As Cancel; then the study is closed and the process ends with exit code 0."""
 
 
-Request = Open | Do | Share | Export | Cancel | Shutdown
+Request = Open | Do | Share | Export | Preview | Cancel | Shutdown
 _REQUESTS: dict[str, type[Request]] = {cls.__name__: cls for cls in get_args(Request)}
 _COMMANDS: dict[str, type[Command]] = {cls.__name__: cls for cls in get_args(Command)}
 

@@ -8,6 +8,7 @@ from collections.abc import Generator
 
 from gputune_tui.domain.knobs import KNOB_BY_NAME
 from gputune_tui.domain.space import BATCH_KNOBS, Cells, SearchSpace
+from gputune_tui.domain.template import placeholders
 from gputune_tui.engine.commands import Search
 from gputune_tui.engine.defaults import default_space
 from gputune_tui.engine.events import Confirming, EngineEvent, SearchFinished, SearchPlanned
@@ -18,7 +19,6 @@ from gputune_tui.search.grid import GridSampler
 from gputune_tui.search.random import RandomSampler
 from gputune_tui.search.sampler import Sampler
 from gputune_tui.search.stop import stop_reason
-from gputune_tui.trial.launcher import placeholders
 from gputune_tui.units import bytes_text
 
 CONFIRMED_LAUNCHES = 3
@@ -119,7 +119,7 @@ def choose_space(session: StudySession, command: Search) -> tuple[SearchSpace, b
     """
     opened = session.opened
     words = opened.identity.workload.command
-    held = placeholders(words, tuple(KNOB_BY_NAME))
+    held = placeholders(words, KNOB_BY_NAME)
     if command.space is not None:
         space = SearchSpace.parse(command.space)
         without = [name for name in space.values if words and name not in held and name not in BATCH_KNOBS]

@@ -35,7 +35,7 @@ from gputune_tui.engine.events import (
     TrialFinished,
     TrialStarted,
 )
-from gputune_tui.engine.exporting import export_from
+from gputune_tui.engine.exporting import export_from, preview_from
 from gputune_tui.engine.faults import internal_error
 from gputune_tui.engine.outbox import Outbox
 from gputune_tui.engine.requests import (
@@ -44,6 +44,7 @@ from gputune_tui.engine.requests import (
     Do,
     Export,
     Open,
+    Preview,
     Request,
     Share,
     Shutdown,
@@ -157,7 +158,7 @@ class Server:
             self._shut_down = True
         elif isinstance(request, Cancel):
             self._cancel()
-        elif isinstance(request, Export):
+        elif isinstance(request, Export | Preview):
             self._export(request)
         elif isinstance(request, Share):
             if self._engine.is_open:
@@ -248,9 +249,10 @@ class Server:
         for request in waiting:
             self._forget(request)
 
-    def _export(self, request: Export) -> None:
+    def _export(self, request: Export | Preview) -> None:
         try:
-            self.say(export_from(self._open_session(), request))
+            session = self._open_session()
+            self.say(export_from(session, request) if isinstance(request, Export) else preview_from(session, request))
         except GputuneError as error:
             self.say(Problem(str(error)))
         except Exception as error:  # a bug in one exporter must not cost the study

@@ -1,38 +1,51 @@
-"""The formats that chosen settings can be written in: one row each."""
+"""What writes each format: one row each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from gputune_tui.errors import UsageError
-from gputune_tui.export import yaml_config
+from gputune_tui.export import (
+    accelerate,
+    axolotl,
+    deepspeed,
+    env,
+    json_config,
+    lightning,
+    llama_factory,
+    markdown,
+    python_loop,
+    torchrun,
+    transformers,
+    yaml_config,
+)
+from gputune_tui.export.formats import NAMES
 from gputune_tui.export.report import ExportReport
+from gputune_tui.export.target import Rendered
+
+Render = Callable[[ExportReport], Rendered]
+RENDERERS: dict[str, Render] = {
+    "yaml": yaml_config.render,
+    "json": json_config.render,
+    "accelerate": accelerate.render,
+    "transformers": transformers.render,
+    "lightning": lightning.render,
+    "deepspeed": deepspeed.render,
+    "axolotl": axolotl.render,
+    "llama-factory": llama_factory.render,
+    "torchrun": torchrun.render,
+    "env": env.render,
+    "python": python_loop.render,
+    "markdown": markdown.render,
+}
 
 
-@dataclass(frozen=True)
-class Exporter:
-    """One target format."""
-
-    name: str
-    """As `--to` takes it."""
-    suffix: str
-    """Of the file, dot included."""
-    render: Callable[[ExportReport], str]
-
-
-def exporters() -> dict[str, Exporter]:
-    """All formats by name."""
-    return {exporter.name: exporter for exporter in (Exporter("yaml", ".yaml", yaml_config.render),)}
-
-
-def exporter_named(name: str) -> Exporter:
-    """The format of that name.
+def renderer_named(name: str) -> Render:
+    """What writes the format of that name.
 
     Raises:
         UsageError: there is none.
     """
-    known = exporters()
-    if name not in known:
-        raise UsageError(f"unknown export format {name!r}; formats are: {', '.join(known)}")
-    return known[name]
+    if name not in RENDERERS:
+        raise UsageError(f"unknown export format {name!r}; formats are: {NAMES}")
+    return RENDERERS[name]

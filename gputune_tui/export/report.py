@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gputune_tui.domain.environment import Environment
 from gputune_tui.domain.settings import TrainSettings
@@ -25,7 +25,7 @@ class BaselineComparison:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """Chosen settings and their evidence; `gputune.yaml` holds exactly this."""
+    """Chosen settings and their evidence; `gputune.yaml` holds all of this but the ranking."""
 
     workload: WorkloadRef
     """Its name is an absolute path where it is a file."""
@@ -45,6 +45,10 @@ class ExportReport:
     environment: Environment
     command: str
     """The command line that reproduces it."""
+    rows: tuple[Row, ...] = field(default=(), compare=False)
+    """The ranking that it was chosen from; empty where this was read from a file."""
+    reference: TrainSettings | None = field(default=None, compare=False)
+    """The baseline of the ranking."""
 
 
 def report_of(
@@ -72,6 +76,8 @@ def report_of(
         flags=row.flags,
         environment=identity.environment,
         command=command,
+        rows=board.rows,
+        reference=reference,
     )
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from gputune_tui import __version__
 from gputune_tui.domain.environment import Environment
 from gputune_tui.domain.knobs import KNOB_BY_NAME
 from gputune_tui.domain.plain import to_plain
@@ -19,10 +14,12 @@ from gputune_tui.domain.settings import TrainSettings, settings_from_dict
 from gputune_tui.domain.study import MemoryBudget, WorkloadRef
 from gputune_tui.domain.trial import MemoryPeaks
 from gputune_tui.errors import ConfigFileError, UsageError
+from gputune_tui.export.evidence import comments, evidence_lines
 from gputune_tui.export.report import BaselineComparison, ExportReport
 from gputune_tui.export.strict_yaml import Item, load, mapping_of, read
+from gputune_tui.export.target import Rendered
+from gputune_tui.export.yaml_text import builtin, yaml_text
 from gputune_tui.ranking.statistics import StepTime, Throughput
-from gputune_tui.units import bytes_text, ratio_text, three_digits
 
 SCHEMA = 1
 MAX_FILE_BYTES = 1 << 20
@@ -69,8 +66,14 @@ class _Document:
     command: str
 
 
-def render(report: ExportReport) -> str:
+def render(report: ExportReport) -> Rendered:
     """The file's text: a comment with the evidence in words, then the document in plain YAML scalars."""
+    head = [*evidence_lines(report), "check it on this machine: gputune-tui verify FILE"]
+    return Rendered(comments(head) + yaml_text(document_of(report)))
+
+
+def document_of(report: ExportReport) -> dict[str, Any]:
+    """The file's content in builtin types."""
     workload, step = report.workload, report.step_time
     document = _Document(
         SCHEMA,
@@ -90,10 +93,8 @@ def render(report: ExportReport) -> str:
         report.environment,
         report.command,
     )
-    plain = _plain({**to_plain(document), "settings": report.settings.as_dict()})
-    # A line is never folded: folding is where YAML writers and readers disagree about spaces.
-    body = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
-    return "".join(f"# {_one_line(line)}\n" for line in _head(report)) + body
+    plain: dict[str, Any] = builtin({**to_plain(document), "settings": report.settings.as_dict()})
+    return plain
 
 
 def read_config(path: Path) -> ExportReport:
@@ -182,78 +183,3 @@ def _check(root: Item, document: _Document) -> None:
         raise mapping_of(top["evidence"])["samples_per_s"].error(
             "expected 0 < low <= value <= high and a confidence between 0 and 1"
         )
-
-
-def _head(report: ExportReport) -> Iterator[str]:
-    yield f"gputune-tui {__version__}: settings for {report.workload.name} on {report.environment.device}"
-    speed, memory = report.throughput, report.memory
-    if speed is not None:
-        warmup = f", warm-up {report.warmup_steps} steps" if report.warmup_steps is not None else ""
-        interval = f"{speed.confidence * 100:g} % interval {three_digits(speed.low)} to {three_digits(speed.high)}"
-        yield (
-            f"{three_digits(speed.value)} samples/s ({interval}); launches {speed.launches}, blocks {speed.blocks}, "
-            f"steps {speed.steps}{warmup}"
-        )
-    if report.baseline is not None and report.baseline.ratio is not None:
-        yield f"{ratio_text(report.baseline.ratio)} the baseline; guard: {report.guard}"
-    else:
-        yield f"guard: {report.guard}"
-    peak = memory.device_peak_bytes if memory else None
-    if peak is not None:
-        yield (
-            f"peak {bytes_text(peak)} of {bytes_text(report.budget.device_bytes)}, seen in these steps: a batch longer "
-            "than theirs may need more"
-        )
-    for flag in report.flags:
-        yield f"flag: {flag}"
-    yield "check it on this machine: gputune-tui verify FILE"
-
-
-def _one_line(text: str) -> str:
-    """The text without anything that could end a comment."""
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
-def _plain(value: Any) -> Any:
-    """Builtin scalars only: a subclass of float or str has no plain form, and NaN is no number anywhere else."""
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, str):
-        return "".join(value)
-    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-LONGEST_KEY = 1000
-"""Readers take a longer one for no key, unless `?` stands before it (YAML 1.1, section 5.2.2: 1024 characters)."""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Safe dumper that leaves only obvious words unquoted: YAML 1.1 and 1.2 readers disagree about the rest."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-    def check_simple_key(self) -> bool:
-        """PyYAML counts a key's characters, but its reader counts what is written: ten for one beyond the BMP."""
-        if not super().check_simple_key():
-            return False
-        return self.analysis is None or len(self.analysis.scalar.encode("unicode_escape")) < LONGEST_KEY
-
-
-_OBVIOUS_TEXT = re.compile(r"[A-Za-z_/][A-Za-z0-9_/.@+-]*( [A-Za-z0-9_/.@+-]+)*")
-_WORDS_WITH_A_MEANING = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none", "nan", "inf"})
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    if _OBVIOUS_TEXT.fullmatch(text) and (text == "none" or text.lower() not in _WORDS_WITH_A_MEANING):
-        style = None
-    else:
-        style = "'" if text.isprintable() else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Protocol
 
 from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_VARIABLE, JOB_VARIABLE, Job
 from gputune_tui.domain.plain import to_plain
+from gputune_tui.domain.template import fill_placeholders
 from gputune_tui.errors import EnvironmentProblem, StoreWriteError
 
 LOG_CAP_BYTES = 2 << 20
@@ -175,28 +175,10 @@ def keeper_command(pipes: Pipes, log: Path, command: Sequence[str]) -> list[str]
 def trial_command(job: Job) -> list[str]:
     """The command line of the trial: our entry point under the chosen interpreter, or the user's own command."""
     if job.kind == "trial" and job.workload.command:
-        return fill_placeholders(job)
+        assert job.settings is not None
+        return fill_placeholders(job.workload.command, job.settings, job.global_batch_size)
     interpreter = job.settings.python if job.settings and job.settings.python else sys.executable
     return [interpreter, str(BOOTSTRAP)]
-
-
-def fill_placeholders(job: Job) -> list[str]:
-    """The user's command with `{knob}` replaced by this trial's values; other braces stay as they are."""
-    assert job.settings is not None
-    values = {
-        name: json.dumps(value) if not isinstance(value, str) else value
-        for name, value in job.settings.as_dict().items()
-    }
-    if job.global_batch_size is not None:
-        values["global_batch_size"] = str(job.global_batch_size)
-    named = re.compile("{(" + "|".join(values) + ")}")
-    # In one pass, so that braces inside a value stay what they are.
-    return [named.sub(lambda match: values[match[1]], word) for word in job.workload.command]
-
-
-def placeholders(command: Sequence[str], names: Sequence[str]) -> set[str]:
-    """Which of `names` appear as `{name}` in the command."""
-    return {name for name in names if any("{" + name + "}" in word for word in command)}
 
 
 def trial_environment(job: Job, job_path: Path, pipes: Pipes, base: Mapping[str, str] | None = None) -> dict[str, str]:

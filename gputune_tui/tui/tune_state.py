@@ -168,6 +168,8 @@ class TuneState:
         elif isinstance(event, Exported):
             self.exported = event.path
             self.say(f"trial {event.trial_id} is written to {event.path}; check it with gputune-tui verify")
+            for remark in event.remarks:
+                self.say(remark)
         elif isinstance(event, QueueChanged):
             self.waiting = event.waiting
 

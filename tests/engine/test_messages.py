@@ -24,6 +24,7 @@ from gputune_tui.engine.events import (
     EngineEvent,
     Exported,
     PairFinished,
+    Previewed,
     Problem,
     QueueChanged,
     RaceFinished,
@@ -69,7 +70,9 @@ MESSAGES: list[Any] = [
     StudyTrials((TRIAL, TRIAL), SETTINGS, first=True, last=False),
     TaskStarted("search"),
     TaskEnded("trial", None, 130, cancelled=True),
-    Exported("/tmp/gputune.yaml", 3),
+    Exported("/tmp/gputune.yaml", 3, ("TrainingArguments has no key for channels_last=true",)),
+    Previewed(None, "python", "import torch\n"),
+    Previewed(3, "python", "", "a command is a training script already"),
     QueueChanged(("trial", "a/b")),
 ]
 

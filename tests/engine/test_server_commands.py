@@ -21,6 +21,7 @@ from gputune_tui.engine.events import (
     Compared,
     EngineEvent,
     Exported,
+    Previewed,
     Problem,
     QueueChanged,
     SearchFinished,
@@ -34,7 +35,7 @@ from gputune_tui.engine.events import (
     TrialStarted,
     decode_event,
 )
-from gputune_tui.engine.requests import Cancel, Do, Export, Open, Shutdown, encode_request
+from gputune_tui.engine.requests import Cancel, Do, Export, Open, Preview, Shutdown, encode_request
 from gputune_tui.engine.server import Server
 
 from .driving import Talk, is_running, of_kind, trial_processes, wait_until
@@ -229,6 +230,14 @@ def test_export_while_a_trial_runs_and_after(shared: Talk, tmp_path: Path) -> No
     events = shared.listen(lambda e: of_kind(e, Exported))
     assert of_kind(events, Exported) == [Exported(str(target), 1)]
     assert yaml.safe_load(target.read_text())["settings"]["precision"] == "bf16"
+    shared.client.send(Preview(1, "yaml"))
+    assert of_kind(shared.listen(lambda e: of_kind(e, Previewed)), Previewed) == [
+        Previewed(1, "yaml", target.read_text())
+    ]
+    shared.client.send(Preview(9, "yaml"))
+    [refused] = of_kind(shared.listen(lambda e: of_kind(e, Previewed)), Previewed)
+    assert refused.problem is not None
+    assert "there is no trial 9" in refused.problem
     for request, words in (
         (Export(1, "yaml", str(target)), "exists; use --force"),
         (Export(1, "toml", str(target)), "unknown export format"),

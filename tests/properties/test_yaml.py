@@ -102,7 +102,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(chosen=reports())
 def test_any_report_survives(folder: Path, chosen: ExportReport) -> None:
     path = folder / "g.yaml"
-    write_atomically(path, render(chosen), force=True)
+    write_atomically(path, render(chosen).text, force=True)
     assert read_config(path) == chosen
     data = yaml.safe_load(path.read_bytes())
     assert data["settings"] == chosen.settings.as_dict()
@@ -119,7 +119,7 @@ def test_every_trap_survives_everywhere(folder: Path, word: str) -> None:
         base, workload=WorkloadRef(word, {word: word}, (word,)), guard=word, flags=(word, word), command=word
     )
     path = folder / "g.yaml"
-    write_atomically(path, render(trapped), force=True)
+    write_atomically(path, render(trapped).text, force=True)
     assert read_config(path) == trapped
     assert yaml.safe_load(path.read_bytes())["workload"]["options"] == {word: word}
 
@@ -140,7 +140,7 @@ def test_no_file_whatever_breaks_the_reader(folder: Path, content: bytes) -> Non
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_a_damaged_file_is_refused_or_means_something(folder: Path, data: st.DataObject) -> None:
-    whole = render(report()).encode()
+    whole = render(report()).text.encode()
     at = data.draw(st.integers(0, len(whole) - 1))
     path = folder / "g.yaml"
     path.write_bytes(whole[:at] + data.draw(st.binary(max_size=3)) + whole[at + data.draw(st.integers(0, 40)) :])

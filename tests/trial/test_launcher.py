@@ -16,6 +16,7 @@ from gputune_tui.domain.knobs import KNOB_BY_NAME
 from gputune_tui.domain.plain import from_plain
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import WorkloadRef
+from gputune_tui.domain.template import placeholders
 from gputune_tui.errors import EnvironmentProblem, StoreWriteError
 from gputune_tui.trial import launcher
 from gputune_tui.trial.launcher import (
@@ -24,9 +25,7 @@ from gputune_tui.trial.launcher import (
     SCRIPT_HOOKS,
     LocalLauncher,
     Pipes,
-    fill_placeholders,
     keeper_command,
-    placeholders,
     trial_command,
     trial_environment,
 )
@@ -77,17 +76,17 @@ def unpaced() -> Iterator[Pipes]:
     ],
 )
 def test_placeholders_are_filled_and_other_braces_stay(word: str, expected: str) -> None:
-    assert fill_placeholders(command_job("train", word)) == ["train", expected]
+    assert trial_command(command_job("train", word)) == ["train", expected]
 
 
 def test_values_are_not_filled_again() -> None:
     odd = "/env/{precision}{world_size}\\1/python"
     job = command_job("{python}", settings=TrainSettings(python=odd))
-    assert fill_placeholders(job) == [odd]
+    assert trial_command(job) == [odd]
 
 
 def test_without_a_global_batch_its_placeholder_stays() -> None:
-    assert fill_placeholders(command_job("{global_batch_size}", global_batch_size=None)) == ["{global_batch_size}"]
+    assert trial_command(command_job("{global_batch_size}", global_batch_size=None)) == ["{global_batch_size}"]
 
 
 def test_which_placeholders_a_command_holds() -> None:

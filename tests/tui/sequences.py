@@ -23,6 +23,7 @@ from gputune_tui.engine.events import (
     EngineEvent,
     Exported,
     PairFinished,
+    Previewed,
     Problem,
     QueueChanged,
     RaceFinished,
@@ -111,7 +112,8 @@ events: st.SearchStrategy[EngineEvent] = st.one_of(
     st.builds(Problem, texts),
     st.builds(TaskStarted, TITLES),
     st.builds(TaskEnded, TITLES, st.none() | texts, st.just(1), st.booleans()),
-    st.builds(Exported, texts, counts),
+    st.builds(Exported, texts, counts, st.lists(texts, max_size=2).map(tuple)),
+    st.builds(Previewed, st.none() | counts, texts, texts, st.none() | texts),
     st.builds(QueueChanged, st.lists(TITLES, max_size=3).map(tuple)),
 )
 sequences = st.tuples(st.sampled_from([(), opened()]), st.lists(events, max_size=12)).map(

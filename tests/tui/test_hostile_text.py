@@ -14,6 +14,7 @@ from gputune_tui.engine.commands import StudyConfig
 from gputune_tui.engine.events import (
     EngineEvent,
     Exported,
+    Previewed,
     Problem,
     QueueChanged,
     StudyOpened,
@@ -58,7 +59,7 @@ def everything(text: str) -> list[EngineEvent]:
         StudyOpened(text, named, 1, replace(BUDGET, source=text), 2, (text, text)),
         StudyTrials((complete(1, launch(100.0, notes=(text,)), settings=settings),), BASELINE),
         TrialFinished(replace(failed(2, FailureReason.CRASH), failure=failure), 1, 1, None),
-        Exported(text, 1),
+        Exported(text, 1, (text,)),
         Problem(text),
         QueueChanged((text,)),
         TaskEnded(text, text, 1),
@@ -101,6 +102,9 @@ def test_hostile_text_everywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         check(it, "detail")
         assert LEAK[:20] in it.text()
         await it.press("escape", "e")
+        await it.say(Previewed(1, "yaml", f"# {LEAK}\n{hostile.ESCAPES}"))
+        check(it, "preview")
+        assert LEAK[:20] in it.text()
         for text in (LEAK, "~nobody-at-all/x", "~a\0b", "/" * 300 + "x" * 500):
             await it.type(text)
             await it.press("enter")

@@ -21,7 +21,7 @@ from gputune_tui.engine.events import (
     TrialProgress,
     TrialStarted,
 )
-from gputune_tui.engine.requests import Cancel, Do, Export, Open
+from gputune_tui.engine.requests import Cancel, Do, Export, Open, Preview
 from tests.ranking.make import complete, launch
 from tests.tui.scripted import BASELINE, WIDE, Driven, drive, opened
 
@@ -96,7 +96,7 @@ def test_from_a_workload_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         await it.press("e")
         await it.type("found.yaml")
         await it.press("enter")
-        assert it.asked() == [Export(3, "yaml", "found.yaml", False)]
+        assert it.asked() == [Preview(3, "yaml"), Export(3, "yaml", "found.yaml", False)]
         await it.say(Exported(str(tmp_path / "found.yaml"), 3))
         assert "trial 3 is written to" in it.last_said()
 
@@ -120,9 +120,9 @@ def test_an_existing_file_is_asked_about_and_escape_writes_nothing(
         assert "other.yaml is already there" in it.text()
         await it.press("escape")
         assert not it.in_dialog()
-        assert it.asked() == []
+        assert it.asked() == [Preview(1, "yaml")]
         await it.press("e", "enter", "enter")
-        assert it.asked() == [Export(1, "yaml", "gputune.yaml", True)]
+        assert it.asked() == [Preview(1, "yaml"), Export(1, "yaml", "gputune.yaml", True)]
         assert (tmp_path / "gputune.yaml").read_text() == "mine"
 
     drive(steps, trials=[complete(1, launch(100.0, 101.0))])

@@ -7,6 +7,7 @@ from itertools import cycle
 from textual.events import Key
 
 from gputune_tui.domain.trial import FailureReason
+from gputune_tui.engine.requests import Preview
 from tests.ranking.make import complete, failed, launch
 from tests.tui import nodes
 from tests.tui.scripted import BASELINE, WIDE, Driven, drive
@@ -48,7 +49,7 @@ def test_no_size_does_harm() -> None:
         assert it.app.focused is it.tune.board
         assert it.state.b is not None
         assert it.state.b.precision == "bf16"
-        assert it.asked() == []
+        assert [type(request) for request in it.asked()] == [Preview]
 
     drive(steps, WIDE, trials=TRIALS)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,8 +14,8 @@ from textual.widgets import Footer
 from gputune_tui.domain.choices import BATCH
 from gputune_tui.domain.knobs import knob_named, value_text
 from gputune_tui.engine.commands import Search, StudyConfig
-from gputune_tui.engine.events import DeviceInUse, TrialFinished, TrialStarted
-from gputune_tui.engine.requests import Export, Open
+from gputune_tui.engine.events import DeviceInUse, Previewed, TrialFinished, TrialStarted
+from gputune_tui.engine.requests import Export, Open, Preview
 from gputune_tui.ranking.taints import neighbour_text
 from gputune_tui.ranking.wording import why_unranked
 from gputune_tui.tui import node_lines, tune_lines
@@ -30,7 +30,6 @@ from gputune_tui.tui.screens.node_screen import NodeScreen
 from gputune_tui.tui.widgets.lines import Line, LineView
 from gputune_tui.tui.widgets.tune_pane import TunePane
 
-DEFAULT_FILE = "gputune.yaml"
 LAUNCHING = ("run_b", "compare", "search")
 TUNING = (*LAUNCHING, "crown", "export", "take_row", "reset_b")
 """What would be done to a pane that the keys are not in."""
@@ -60,6 +59,8 @@ class MainScreen(NodeScreen):
         self._age_s: float | None = None
         self._problem: str | None = None
         self._keys: tuple[bool, ...] = ()
+        self._on_preview: Callable[[Previewed], None] | None = None
+        """The export dialog's, while it is open."""
 
     def compose(self) -> ComposeResult:
         yield LineView(id="top")
@@ -93,6 +94,8 @@ class MainScreen(NodeScreen):
                 self.node.mark(isinstance(event, TrialStarted))
             elif isinstance(event, DeviceInUse):
                 self._ask_to_share(event)
+            elif isinstance(event, Previewed) and self._on_preview is not None:
+                self._on_preview(event)
         state = self.tune.state
         self.bridge.set_quiet(state.is_timed)
         opened = state.opened
@@ -201,22 +204,18 @@ class MainScreen(NodeScreen):
         row = self.tune.selected
         if row is None:
             return
+        from gputune_tui.tui.screens.export_dialog import ExportDialog  # not needed for the first picture
+
         trial_id = row.trial.id
-        hint = f"File for the settings of trial {trial_id}, as YAML; Enter writes it, Escape does not."
+        dialog = ExportDialog(trial_id, lambda target: self.bridge.send(Preview(trial_id, target)))
 
-        def check(text: str) -> str | None:
-            try:
-                there = bool(text) and os.path.lexists(os.path.expanduser(text))
-            except ValueError:
-                there = False  # no file can have that name, as the engine will say
-            return f"{text} is already there; Enter once more replaces it" if there else None
+        def write(order: Export | None) -> None:
+            self._on_preview = None
+            if order is not None:
+                self.bridge.send(order)
 
-        def write(path: str | None) -> None:
-            if path is not None:
-                replace = check(path) is not None
-                self.bridge.send(Export(trial_id, "yaml", path, replace))
-
-        self.app.push_screen(PromptDialog("Export", hint, DEFAULT_FILE, check), write)
+        self._on_preview = dialog.show
+        self.app.push_screen(dialog, write)
 
     def action_open(self) -> None:
         """Choose a workload."""

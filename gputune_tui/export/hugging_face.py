@@ -1,0 +1,82 @@
+"""Keys of Hugging Face's TrainingArguments, which several trainers share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gputune_tui.export.measured import Measured
+
+MIXED_PRECISIONS = ("bf16", "fp16")
+
+
+def batch_keys(knobs: Measured, micro_batch_size_key: str) -> dict[str, Any]:
+    """Micro-batch and accumulation."""
+    keys: dict[str, Any] = {}
+    if "micro_batch_size" in knobs:
+        keys[micro_batch_size_key] = knobs.take("micro_batch_size")
+    if "accumulation_steps" in knobs:
+        keys["gradient_accumulation_steps"] = knobs.take("accumulation_steps")
+    return keys
+
+
+def precision_keys(knobs: Measured) -> dict[str, Any]:
+    """TF32 can be asked for on a GPU alone."""
+    if "precision" not in knobs:
+        return {}
+    precision = knobs.take("precision")
+    keys: dict[str, Any] = {name: precision == name for name in MIXED_PRECISIONS}
+    if knobs.device_kind == "cuda":
+        keys["tf32"] = precision == "tf32"
+    return keys
+
+
+def checkpointing_keys(knobs: Measured) -> dict[str, Any]:
+    """All blocks or none; nothing between can be asked for."""
+    if "activation_checkpointing" not in knobs or knobs.value("activation_checkpointing") not in ("none", "full"):
+        return {}
+    if knobs.take("activation_checkpointing") == "none":
+        return {"gradient_checkpointing": False}
+    return {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
+
+
+def loader_keys(knobs: Measured, persistent: bool = True) -> dict[str, Any]:
+    """The DataLoader's; a prefetch factor without workers is refused by torch and so left out."""
+    keys: dict[str, Any] = {}
+    if "num_workers" in knobs:
+        keys["dataloader_num_workers"] = knobs.take("num_workers")
+    if "pin_memory" in knobs:
+        keys["dataloader_pin_memory"] = knobs.take("pin_memory")
+    if "prefetch_factor" in knobs and knobs.take("prefetch_factor") is not None:
+        keys["dataloader_prefetch_factor"] = knobs.value("prefetch_factor")
+    if persistent and "persistent_workers" in knobs:
+        keys["dataloader_persistent_workers"] = knobs.take("persistent_workers")
+    return keys
+
+
+def compile_keys(knobs: Measured) -> dict[str, Any]:
+    """torch.compile by the trainer."""
+    if "compile" not in knobs:
+        return {}
+    mode = knobs.take("compile")
+    return {"torch_compile": False} if mode == "none" else {"torch_compile": True, "torch_compile_mode": mode}
+
+
+def training_arguments(knobs: Measured) -> dict[str, Any]:
+    """Everything that TrainingArguments can hold, but for checkpointing (`checkpointing_keys`)."""
+    keys = device_keys(knobs) | batch_keys(knobs, "per_device_train_batch_size") | precision_keys(knobs)
+    return keys | loader_keys(knobs) | compile_keys(knobs)
+
+
+def device_keys(knobs: Measured) -> dict[str, Any]:
+    """Else a machine with a GPU would train on it, and bf16 would be refused without one."""
+    return {"use_cpu": True} if knobs.device_kind == "cpu" else {}
+
+
+def optimizer_remark(knobs: Measured, key: str = "optim") -> tuple[str, ...]:
+    """The key names an algorithm as well, which is the job's own; the framework's default is the fused AdamW."""
+    if "optimizer" not in knobs:
+        return ()
+    value = knobs.take("optimizer")
+    name = "adamw_torch_fused" if value == "fused" else "adamw_torch"
+    default = "" if value == "fused" else "; the framework's own default is the fused one"
+    return (f"optimizer={value}: write `{key}: {name}` where the job's optimizer is AdamW{default}",)
