@@ -15,7 +15,7 @@ from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.trainer.batch import shapes_of
 from gputune_tui.trainer.checkpointing import apply_checkpointing
 from gputune_tui.trainer.train_step import TrainStep
-from gputune_tui.trainer.workload import AdaptedWorkload
+from gputune_tui.trainer.workload import AdaptedWorkload, WorkloadFault
 
 CPU = torch.device("cpu")
 SPLITS = [(8, 1), (4, 2), (2, 4), (1, 8)]
@@ -128,6 +128,37 @@ def test_plain_steps_in_a_row_are_the_same_as_single_ones(user: Any, precision: 
     assert not result.loss.requires_grad
     for got, wanted in zip(again.parameters(), model.parameters(), strict=True):
         assert torch.equal(got, wanted)
+
+
+class OwnCount(Mean):
+    def batch_size_of(self, batch: Tensor) -> int:
+        return 10 * len(batch)
+
+
+class Unusual(Mean):
+    def loss(self, model: nn.Module, batch: Tensor) -> Any:
+        return {"loss": super().loss(model, batch).reshape(1)}
+
+
+def test_plain_steps_take_every_form_of_a_loss_and_the_workloads_own_count() -> None:
+    torch.manual_seed(0)
+    model = Stack()
+    own, _ = step_of(OwnCount(), copy.deepcopy(model), 1)
+    assert own.run_plain(batches(Mean(), 2), lambda: None).result.samples == 80
+    again = copy.deepcopy(model)
+    unusual, _ = step_of(Unusual(), again, 1, rate=0.1)
+    usual, _ = step_of(Mean(), model, 1, rate=0.1)
+    losses = [step.run_plain(batches(Mean(), 2), lambda: None).result.loss for step in (unusual, usual)]
+    assert torch.equal(*losses)
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+    wrong, _ = step_of(Nothing(), Stack(), 1)
+    with pytest.raises(WorkloadFault, match="returned NoneType"):
+        wrong.run_plain(batches(Mean(), 2), lambda: None)
+
+
+class Nothing(Mean):
+    def loss(self, model: nn.Module, batch: Tensor) -> Any:
+        return None
 
 
 @pytest.mark.parametrize(("accumulation", "precision"), [(2, "fp32"), (1, "fp16")])

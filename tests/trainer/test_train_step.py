@@ -163,10 +163,15 @@ class _Adapted:
         self._user = user
 
     def loss(self, model: nn.Module, batch: Any) -> LossResult:
-        return LossResult(*self._user.loss(model, batch))
+        return self.read_loss(self._user.loss(model, batch))
 
-    def mean_loss(self, model: nn.Module, batch: Any) -> Tensor:
-        return self.loss(model, batch).loss
+    def users_loss(self, model: nn.Module, batch: Any) -> Any:
+        return self._user.loss(model, batch)
+
+    def read_loss(self, value: Any) -> LossResult:
+        return LossResult(*value)
+
+    counts_rows = False
 
     def batch_size_of(self, batch: Any) -> int:
         return self._user.batch_size_of(batch)
