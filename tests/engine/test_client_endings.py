@@ -38,7 +38,9 @@ def running(talk: Talk, tmp_path: Path) -> Talk:
 
 def ended_trials(study: Path) -> list[tuple[str, str | None]]:
     """(state, reason) of the trials whose end is in the journals."""
-    records = [json.loads(line) for path in study.glob("journal-*.jsonl") for line in path.read_text().splitlines()]
+    texts = [path.read_text() for path in study.glob("journal-*.jsonl")]
+    # The last line may be half written at this moment.
+    records = [json.loads(line) for text in texts for line in text.splitlines(keepends=True) if line.endswith("\n")]
     return [
         (r["trial"]["state"], (r["trial"]["failure"] or {}).get("reason")) for r in records if r["record"] == "ended"
     ]

@@ -17,6 +17,7 @@ from gputune_tui.engine.commands import Compare, MeasureAgain, RunSettings, RunT
 from gputune_tui.engine.events import (
     EngineEvent,
     Exported,
+    Previewed,
     Problem,
     QueueChanged,
     StudyTrials,
@@ -32,6 +33,7 @@ from gputune_tui.engine.requests import (
     Do,
     Export,
     Open,
+    Preview,
     Request,
     Share,
     Shutdown,
@@ -64,6 +66,7 @@ REQUESTS: st.SearchStrategy[Request] = st.one_of(
     st.builds(Do, st.builds(RunSettings, SETTINGS, st.integers(1, 9))),
     st.builds(Do, st.builds(Compare, KNOBS, KNOBS, st.floats(0, 1), SECONDS)),
     st.builds(Export, st.none() | st.integers(0, 99), TEXT, TEXT, st.booleans()),
+    st.builds(Preview, st.none() | st.integers(0, 99), TEXT),
     st.builds(Do, st.builds(MeasureAgain, st.lists(st.integers(0, 999), max_size=3).map(tuple))),
     st.just(Share()),
     st.just(Cancel()),
@@ -88,7 +91,8 @@ EVENTS: st.SearchStrategy[EngineEvent] = st.one_of(
     st.builds(StudyTrials, st.lists(TRIALS, max_size=2).map(tuple), SETTINGS, st.booleans(), st.booleans()),
     st.builds(TaskStarted, TEXT),
     st.builds(TaskEnded, TEXT, st.none() | TEXT, st.integers(0, 143), st.booleans()),
-    st.builds(Exported, TEXT, st.integers(0, 999)),
+    st.builds(Exported, TEXT, st.integers(0, 999), st.lists(TEXT, max_size=2).map(tuple)),
+    st.builds(Previewed, st.none() | st.integers(0, 999), TEXT, TEXT, st.none() | TEXT),
     st.builds(QueueChanged, st.lists(TEXT, max_size=3).map(tuple)),
     st.builds(Problem, TEXT),
     st.builds(TrialProgress, st.integers(0, 99), TEXT, TEXT, st.integers(0, 9), st.integers(0, 9), SECONDS),
@@ -114,7 +118,9 @@ def test_an_event_survives_the_wire(event: EngineEvent) -> None:
 
 
 def test_every_request_is_covered() -> None:
-    assert {cls.__name__ for cls in get_args(Request)} == {"Open", "Do", "Share", "Export", "Cancel", "Shutdown"}
+    assert {cls.__name__ for cls in get_args(Request)} == {
+        "Open", "Do", "Share", "Export", "Preview", "Cancel", "Shutdown",
+    }  # fmt: skip
 
 
 @given(st.binary(max_size=80))
