@@ -128,10 +128,7 @@ def what_runs(frame: types.FrameType | None, phase: str) -> tuple[str, str]:
                 activity = "backward"
             elif "torch/optim/" in folder:
                 activity = "optimizer"
-            elif folder.endswith(("trainer/workload.py", "trainer/train_step.py")) and function in (
-                "loss",
-                "run_plain",
-            ):
+            elif folder.endswith("trainer/workload.py") and function in ("loss", "mean_loss"):
                 activity = "forward"
         frame = frame.f_back
     return activity or phase, where

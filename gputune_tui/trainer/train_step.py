@@ -62,16 +62,8 @@ class StepWorkload(Protocol):
     def loss(self, model: nn.Module, batch: Any) -> LossResult:
         """Loss of one micro-batch and, where it knows, the count of items it is the mean of."""
 
-    @property
-    def users_loss(self) -> Callable[[nn.Module, Any], Any]:
-        """The user's function that `loss` calls."""
-
-    def read_loss(self, value: Any) -> LossResult:
-        """What the user's function returned."""
-
-    @property
-    def counts_rows(self) -> bool:
-        """The samples of a batch that is a tensor are its first dimension."""
+    def mean_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """The loss alone."""
 
     def batch_size_of(self, batch: Any) -> int:
         """Samples in a batch."""
@@ -157,21 +149,19 @@ class TrainStep:
             NoData: there is no batch.
         """
         optimizer, model, workload, autocast = self._optimizer, self._model, self._workload, self._autocast
-        users_loss, keeps_tensors, counts_rows = workload.users_loss, self._keeps_tensors, workload.counts_rows
+        keeps_tensors = self._keeps_tensors
         samples, loss, shapes, ends = 0, None, [], []
         for batch in batches:
             is_tensor = type(batch) is Tensor
             shapes.append(batch.shape if is_tensor else shapes_of(batch))
             optimizer.zero_grad(set_to_none=True)
-            samples += batch.shape[0] if is_tensor and counts_rows and shapes[-1] else workload.batch_size_of(batch)
+            samples += workload.batch_size_of(batch)
             batch = batch if is_tensor and keeps_tensors else self._moved(batch)
             if autocast is None:
-                loss = users_loss(model, batch)
+                loss = workload.mean_loss(model, batch)
             else:
                 with autocast:
-                    loss = users_loss(model, batch)
-            if type(loss) is not Tensor or not loss.requires_grad or loss.dim():
-                loss = workload.read_loss(loss).loss
+                    loss = workload.mean_loss(model, batch)
             loss.backward()
             optimizer.step()
             ends.append(end())

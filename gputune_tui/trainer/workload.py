@@ -88,20 +88,20 @@ class AdaptedWorkload:
         Raises:
             WorkloadFault: what it returned is none of the accepted forms.
         """
-        return self.read_loss(self.user.loss(model, batch))
+        return self._loss_in(self.user.loss(model, batch))
 
-    @property
-    def users_loss(self) -> Callable[[nn.Module, Any], Any]:
-        """The user's own function; what it returns is for `read_loss`."""
-        function: Callable[[nn.Module, Any], Any] = self.user.loss
-        return function
-
-    def read_loss(self, value: Any) -> LossResult:
-        """What `loss` returned, in one of its forms.
+    def mean_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """As `loss`, the loss alone: quickest for the form that most workloads have.
 
         Raises:
-            WorkloadFault: it is none of the accepted forms.
+            WorkloadFault: what it returned is none of the accepted forms.
         """
+        value = self.user.loss(model, batch)
+        if type(value) is Tensor and value.requires_grad and not value.dim():
+            return value
+        return self._loss_in(value).loss
+
+    def _loss_in(self, value: Any) -> LossResult:
         loss, items = (value, None) if isinstance(value, Tensor) else _loss_and_items(value)
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.requires_grad:
             raise self._no_loss(value, loss)
@@ -115,11 +115,6 @@ class AdaptedWorkload:
         if loss.numel() != 1:
             return self.fault("loss", f"returned a loss of shape {tuple(loss.shape)}; return its mean, {LOSS_FORMS}")
         return self.fault("loss", "returned a loss that depends on no trainable parameter (requires_grad is false)")
-
-    @property
-    def counts_rows(self) -> bool:
-        """The samples of a tensor are its first dimension: the workload has no answer of its own."""
-        return self._own_batch_size is None
 
     def batch_size_of(self, batch: Any) -> int:
         """Samples in a batch: the workload's own answer, else the first dimension of its first tensor.

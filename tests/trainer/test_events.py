@@ -190,7 +190,7 @@ OWN = OWN_PACKAGE.rstrip("/")
         ([(f"{SITE}/torch/autograd/__init__.py", "_engine")], ("backward", "")),
         ([(f"{SITE}/torch/optim/adamw.py", "step")], ("optimizer", "")),
         ([(f"{OWN}/trainer/workload.py", "loss"), (USER, "loss")], ("forward", "train.py:5 loss")),
-        ([(f"{OWN}/trainer/train_step.py", "run_plain"), (USER, "loss")], ("forward", "train.py:5 loss")),
+        ([(f"{OWN}/trainer/workload.py", "mean_loss"), (USER, "loss")], ("forward", "train.py:5 loss")),
         ([(USER, "outer"), ("/home/me/helper.py", "inner")], ("measure", "helper.py:5 inner")),
         ([("/usr/lib/python3.12/threading.py", "wait")], ("measure", "")),
         ([("<frozen importlib._bootstrap>", "_load")], ("measure", "")),

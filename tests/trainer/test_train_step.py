@@ -163,15 +163,10 @@ class _Adapted:
         self._user = user
 
     def loss(self, model: nn.Module, batch: Any) -> LossResult:
-        return self.read_loss(self._user.loss(model, batch))
+        return LossResult(*self._user.loss(model, batch))
 
-    def users_loss(self, model: nn.Module, batch: Any) -> Any:
-        return self._user.loss(model, batch)
-
-    def read_loss(self, value: Any) -> LossResult:
-        return LossResult(*value)
-
-    counts_rows = False
+    def mean_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.loss(model, batch).loss
 
     def batch_size_of(self, batch: Any) -> int:
         return self._user.batch_size_of(batch)

@@ -341,8 +341,9 @@ LOSS = torch.ones((), requires_grad=True) * 2
 def test_accepted_forms_of_a_loss(result: object, items: int | None) -> None:
     found = adapted(result).loss(nn.Identity(), None)
     assert isinstance(found, LossResult)
-    assert found.loss.dim() == 0
-    assert found.loss.item() == 2.0
+    for loss in (found.loss, adapted(result).mean_loss(nn.Identity(), None)):
+        assert loss.dim() == 0
+        assert loss.item() == 2.0
     assert (None if found.items is None else int(found.items)) == items
 
 
@@ -361,9 +362,10 @@ def test_accepted_forms_of_a_loss(result: object, items: int | None) -> None:
         (torch.ones(()), "depends on no trainable parameter"),
     ],
 )
-def test_other_results_of_a_loss_are_told_the_accepted_forms(result: object, words: str) -> None:
+@pytest.mark.parametrize("method", ["loss", "mean_loss"])
+def test_other_results_of_a_loss_are_told_the_accepted_forms(result: object, words: str, method: str) -> None:
     with pytest.raises(WorkloadFault, match=words) as caught:
-        adapted(result).loss(nn.Identity(), None)
+        getattr(adapted(result), method)(nn.Identity(), None)
     assert "test_workload.py:" in str(caught.value)
 
 
