@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -32,3 +33,8 @@ class Environment:
     def device_kind(self) -> str:
         """ "cpu" or "cuda"."""
         return self.device.partition(":")[0]
+
+
+def intra_op_threads(cpus: float) -> int:
+    """Threads for a CPU trial: whole effective CPUs, at least one."""
+    return max(1, math.floor(cpus))

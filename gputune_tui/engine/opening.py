@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gputune_tui.domain.environment import Environment
+from gputune_tui.domain.environment import Environment, intra_op_threads
 from gputune_tui.domain.job import Job, MeasurePlan
 from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue
 from gputune_tui.domain.protocol import Inspected
@@ -21,7 +21,7 @@ from gputune_tui.engine.events import EngineEvent, TrialProgress
 from gputune_tui.engine.node import ChosenDevice, choose_device, resolve_budget, users_visible_devices
 from gputune_tui.engine.running import run_to_end
 from gputune_tui.errors import EnvironmentProblem, GputuneError, UsageError, WorkloadError
-from gputune_tui.telemetry.host import HostLimits, host_limits, intra_op_threads
+from gputune_tui.telemetry.host import HostLimits, host_limits
 from gputune_tui.telemetry.nvml import GpuProbe, probe_gpus
 from gputune_tui.trial.launcher import Launcher
 from gputune_tui.trial.supervisor import Limits

@@ -17,11 +17,10 @@ def render(report: ExportReport) -> Rendered:
     knobs = Measured(report)
     keys: dict[str, Any] = {"compute_environment": "LOCAL_MACHINE", "distributed_type": "NO"}
     if "precision" in knobs:
-        precision = knobs.value("precision")
-        is_mixed = precision in ("bf16", "fp16")
-        keys["mixed_precision"] = precision if is_mixed else "no"
-        # The others are settings of torch; and on a CPU accelerate leaves fp16 out.
-        if is_mixed and (precision, knobs.device_kind) != ("fp16", "cpu"):
+        precision = knobs.mixed_precision
+        keys["mixed_precision"] = precision or "no"
+        # On a CPU accelerate leaves fp16 out.
+        if precision is not None and (precision, knobs.device_kind) != ("fp16", "cpu"):
             knobs.take("precision")
     keys |= {"num_processes": 1, "num_machines": 1, "machine_rank": 0, "use_cpu": knobs.device_kind == "cpu"}
     if "compile" in knobs and (mode := knobs.take("compile")) != "none":

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from gputune_tui.export.hugging_face import (
-    MIXED_PRECISIONS,
     batch_keys,
     checkpointing_keys,
     compile_keys,
@@ -26,14 +25,14 @@ def render(report: ExportReport) -> Rendered:
     """
     knobs = Measured(report)
     keys: dict[str, Any] = batch_keys(knobs, "micro_batch_size") | precision_keys(knobs)
-    keys |= loader_keys(knobs, persistent=False) | checkpointing_keys(knobs) | compile_keys(knobs)
+    keys |= loader_keys(knobs) | checkpointing_keys(knobs) | compile_keys(knobs)
     remarks = _precision_remark(knobs) + optimizer_remark(knobs, "optimizer") + knobs.not_written("axolotl")
     return yaml_file(report, "axolotl: keys to put beside the job's own", keys, remarks)
 
 
 def _precision_remark(knobs: Measured) -> tuple[str, ...]:
-    precision = knobs.value("precision")
-    if "precision" not in knobs or precision not in MIXED_PRECISIONS:
+    precision = knobs.mixed_precision
+    if precision is None:
         return ()
     return (
         f"precision={precision}: axolotl loads the weights themselves in {precision}, too; measured was autocast over "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
+from gputune_tui.export.hugging_face import batch_keys
 from gputune_tui.export.measured import Measured
 from gputune_tui.export.report import ExportReport
 from gputune_tui.export.target import Rendered, head_lines
@@ -15,18 +15,14 @@ AUTOCAST_TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 def render(report: ExportReport) -> Rendered:
     """Batch and precision; `bf16` and `fp16` there convert the parameters, `torch_autocast` does as was measured."""
     knobs = Measured(report)
-    keys: dict[str, Any] = {}
-    if "micro_batch_size" in knobs:
-        keys["train_micro_batch_size_per_gpu"] = knobs.take("micro_batch_size")
-    if "accumulation_steps" in knobs:
-        keys["gradient_accumulation_steps"] = knobs.take("accumulation_steps")
+    keys = batch_keys(knobs, "train_micro_batch_size_per_gpu")
     if len(keys) == 2:  # refused by DeepSpeed where it is not the product
         keys["train_batch_size"] = report.settings.samples_per_step
     remarks: tuple[str, ...] = ()
     if "precision" in knobs:
         keys |= {"bf16": {"enabled": False}, "fp16": {"enabled": False}}
-        if (kind := AUTOCAST_TYPES.get(str(knobs.value("precision")))) is not None:
-            keys["torch_autocast"] = {"enabled": True, "dtype": kind}
+        if knobs.mixed_precision is not None:
+            keys["torch_autocast"] = {"enabled": True, "dtype": AUTOCAST_TYPES[knobs.mixed_precision]}
             remarks = (
                 "torch_autocast is known to DeepSpeed from 0.17.2 on, older versions do not read it; the Trainer of "
                 "transformers wants bf16 and fp16 here as in its own arguments: leave both out there",

@@ -24,9 +24,8 @@ def variables(report: ExportReport) -> dict[str, str]:
     if report.environment.device_kind == "cpu":
         found["CUDA_VISIBLE_DEVICES"] = ""
     if not report.workload.command:
-        precision = knobs.value("precision")
         found[ACCUMULATION_VARIABLE] = str(knobs.value("accumulation_steps"))
-        found["ACCELERATE_MIXED_PRECISION"] = str(precision) if precision in ("bf16", "fp16") else "no"
+        found["ACCELERATE_MIXED_PRECISION"] = knobs.mixed_precision or "no"
     return found
 
 

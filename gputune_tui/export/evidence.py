@@ -42,6 +42,11 @@ def where_lines(report: ExportReport) -> Iterator[str]:
     yield f"measured on {', '.join([found.device_name or found.device, *software])}"
 
 
-def comments(lines: Iterable[str], mark: str = "#") -> str:
+def comments(lines: Iterable[str]) -> str:
     """The lines as comments; nothing in them can end one."""
-    return "".join(f"{mark} {''.join(c if c.isprintable() else ' ' for c in line)}\n" for line in lines)
+    return "".join(f"# {one_line(line)}\n" for line in lines)
+
+
+def one_line(text: str) -> str:
+    """The text without anything that could end a line."""
+    return "".join(c if c.isprintable() else " " for c in text)

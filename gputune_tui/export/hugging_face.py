@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gputune_tui.export.measured import Measured
-
-MIXED_PRECISIONS = ("bf16", "fp16")
+from gputune_tui.export.measured import MIXED_PRECISIONS, Measured
 
 
 def batch_keys(knobs: Measured, micro_batch_size_key: str) -> dict[str, Any]:
     """Micro-batch and accumulation."""
-    keys: dict[str, Any] = {}
-    if "micro_batch_size" in knobs:
-        keys[micro_batch_size_key] = knobs.take("micro_batch_size")
-    if "accumulation_steps" in knobs:
-        keys["gradient_accumulation_steps"] = knobs.take("accumulation_steps")
-    return keys
+    return knobs.take_as(
+        {"micro_batch_size": micro_batch_size_key, "accumulation_steps": "gradient_accumulation_steps"}
+    )  # fmt: skip
 
 
 def precision_keys(knobs: Measured) -> dict[str, Any]:
@@ -39,18 +34,11 @@ def checkpointing_keys(knobs: Measured) -> dict[str, Any]:
     return {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
 
 
-def loader_keys(knobs: Measured, persistent: bool = True) -> dict[str, Any]:
+def loader_keys(knobs: Measured) -> dict[str, Any]:
     """The DataLoader's; a prefetch factor without workers is refused by torch and so left out."""
-    keys: dict[str, Any] = {}
-    if "num_workers" in knobs:
-        keys["dataloader_num_workers"] = knobs.take("num_workers")
-    if "pin_memory" in knobs:
-        keys["dataloader_pin_memory"] = knobs.take("pin_memory")
-    if "prefetch_factor" in knobs and knobs.take("prefetch_factor") is not None:
-        keys["dataloader_prefetch_factor"] = knobs.value("prefetch_factor")
-    if persistent and "persistent_workers" in knobs:
-        keys["dataloader_persistent_workers"] = knobs.take("persistent_workers")
-    return keys
+    names = ("num_workers", "pin_memory", "prefetch_factor")
+    found = knobs.take_as({name: f"dataloader_{name}" for name in names})
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def compile_keys(knobs: Measured) -> dict[str, Any]:
@@ -64,7 +52,8 @@ def compile_keys(knobs: Measured) -> dict[str, Any]:
 def training_arguments(knobs: Measured) -> dict[str, Any]:
     """Everything that TrainingArguments can hold, but for checkpointing (`checkpointing_keys`)."""
     keys = device_keys(knobs) | batch_keys(knobs, "per_device_train_batch_size") | precision_keys(knobs)
-    return keys | loader_keys(knobs) | compile_keys(knobs)
+    keys |= loader_keys(knobs) | knobs.take_as({"persistent_workers": "dataloader_persistent_workers"})
+    return keys | compile_keys(knobs)
 
 
 def device_keys(knobs: Measured) -> dict[str, Any]:

@@ -17,15 +17,14 @@ def render(report: ExportReport) -> Rendered:
     trainer: dict[str, Any] = {"accelerator": "gpu" if knobs.device_kind == "cuda" else "cpu", "devices": 1}
     if "precision" in knobs:
         trainer["precision"] = PRECISIONS[str(knobs.value("precision"))]
-        if knobs.value("precision") in ("bf16", "fp16"):  # the others are settings of torch and not of the Trainer
+        if knobs.mixed_precision is not None:
             knobs.take("precision")
-    if "accumulation_steps" in knobs:
-        trainer["accumulate_grad_batches"] = knobs.take("accumulation_steps")
+    trainer |= knobs.take_as({"accumulation_steps": "accumulate_grad_batches"})
     remarks = _emulated(knobs) + knobs.not_written("Lightning's Trainer")
     return yaml_file(report, "Lightning: for LightningCLI (--config FILE)", {"trainer": trainer}, remarks)
 
 
 def _emulated(knobs: Measured) -> tuple[str, ...]:
-    if "precision" not in knobs or (knobs.value("precision"), knobs.device_kind) != ("fp16", "cpu"):
+    if (knobs.mixed_precision, knobs.device_kind) != ("fp16", "cpu"):
         return ()
     return ("precision=fp16: on a CPU Lightning takes bf16 in its place, which was not measured",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gputune_tui.domain.knobs import KNOB_BY_NAME, value_text
-from gputune_tui.export.evidence import evidence_lines, where_lines
+from gputune_tui.export.evidence import evidence_lines, one_line, where_lines
 from gputune_tui.export.measured import Measured
 from gputune_tui.export.report import ExportReport
 from gputune_tui.export.target import Rendered
@@ -69,4 +69,4 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 def _cell(text: str) -> str:
     """The text without anything that could end a cell or a line."""
-    return "".join(c if c.isprintable() else " " for c in text).replace("|", "\\|")
+    return one_line(text).replace("|", "\\|")

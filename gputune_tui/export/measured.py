@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
+from typing import Any
 
+from gputune_tui.domain.environment import intra_op_threads
 from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue, value_text
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.template import placeholders
@@ -17,6 +19,8 @@ LOADER_ARGUMENTS = {
     "persistent_workers": "persistent_workers",
 }
 """Knobs that are arguments of torch's DataLoader."""
+MIXED_PRECISIONS = ("bf16", "fp16")
+"""Those under autocast; the others are settings of torch itself."""
 _OF_RANKS = {"strategy", "gradient_compression", "bucket_size_mib", "no_sync", "static_graph"}
 """Nothing that a single rank measures."""
 _NO_SETTINGS = {"data_staging"}
@@ -43,16 +47,26 @@ class Measured:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
-    def take(self, name: str, *also: str) -> KnobValue:
-        """The value of a measured knob, which the target writes; so it does `also`, knobs that follow from it.
+    def take(self, name: str) -> KnobValue:
+        """The value of a measured knob, which the target writes.
 
         Raises:
             KeyError: the knob was not measured.
         """
         if name not in self._names:
             raise KeyError(name)
-        self._taken |= {name, *also}
+        self._taken.add(name)
         return self.value(name)
+
+    def take_as(self, keys: Mapping[str, str]) -> dict[str, Any]:
+        """The measured ones of these knobs under the target's key for each."""
+        return {key: self.take(name) for name, key in keys.items() if name in self}
+
+    @property
+    def mixed_precision(self) -> str | None:
+        """The type of autocast that was measured; None without one, and where the precision was not measured."""
+        found = self.settings.precision
+        return found if "precision" in self and found in MIXED_PRECISIONS else None
 
     def value(self, name: str) -> KnobValue:
         """The value of a knob, whether or not the target can write it."""
@@ -93,9 +107,9 @@ class Measured:
 
 
 def cpu_threads(report: ExportReport) -> int | None:
-    """Threads that torch had in a trial on a CPU (as `telemetry.host.intra_op_threads` counts them)."""
+    """Threads that torch had in a trial on a CPU; None on a GPU."""
     cpus = report.environment.effective_cpus
-    return max(1, math.floor(cpus)) if report.environment.device_kind == "cpu" and cpus is not None else None
+    return intra_op_threads(cpus) if report.environment.device_kind == "cpu" and cpus is not None else None
 
 
 _EACH_BLOCK = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"

@@ -13,7 +13,7 @@ from gputune_tui.domain.study import names_file, split_name
 from gputune_tui.errors import UsageError
 from gputune_tui.export import loop_text
 from gputune_tui.export.evidence import comments
-from gputune_tui.export.measured import cpu_threads
+from gputune_tui.export.measured import MIXED_PRECISIONS, cpu_threads
 from gputune_tui.export.report import ExportReport
 from gputune_tui.export.target import Rendered, head_lines
 
@@ -79,7 +79,7 @@ def _literal(value: object) -> str:
 def _imports(settings: TrainSettings) -> str:
     kind = _kind(settings)
     modules = {"dataclasses", "importlib", "importlib.util", "inspect", "itertools", "random", "re", "sys", "types"}
-    if kind != "none" or settings.precision not in ("bf16", "fp16"):
+    if kind != "none" or settings.precision not in MIXED_PRECISIONS:
         modules.add("contextlib")
     lines = [f"import {module}" for module in sorted(modules | ({"functools"} if kind != "none" else set()))]
     checkpoint = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +51,6 @@ def effective_cpus(proc: Path = Path("/proc"), cgroup_root: Path = Path("/sys/fs
     if slurm.isdigit() and int(slurm) > 0:
         counts.append(float(slurm))
     return min(counts)
-
-
-def intra_op_threads(cpus: float) -> int:
-    """Threads for a CPU trial: whole effective CPUs, at least one."""
-    return max(1, math.floor(cpus))
 
 
 def cgroup_folders(proc: Path, root: Path, controller: str) -> list[Path]:

@@ -18,12 +18,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from gputune_tui.domain.environment import intra_op_threads
 from gputune_tui.domain.job import Job, MeasurePlan
 from gputune_tui.domain.protocol import BlockDone, Event
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.domain.trial import Block, TrialState
-from gputune_tui.telemetry.host import host_limits, intra_op_threads
+from gputune_tui.telemetry.host import host_limits
 from gputune_tui.trial.launcher import process_environment
 from gputune_tui.trial.supervisor import Limits, TrialRun, become_subreaper
 from gputune_tui.trial.warm_launcher import WarmLauncher

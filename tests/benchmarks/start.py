@@ -13,12 +13,13 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gputune_tui.domain.environment import intra_op_threads
 from gputune_tui.domain.job import Job, MeasurePlan
 from gputune_tui.domain.protocol import Hello, Phase
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.domain.trial import TrialState
-from gputune_tui.telemetry.host import host_limits, intra_op_threads
+from gputune_tui.telemetry.host import host_limits
 from gputune_tui.trial.launcher import Launcher, LocalLauncher
 from gputune_tui.trial.supervisor import Limits, TrialRun, become_subreaper
 from gputune_tui.trial.warm_launcher import WarmLauncher

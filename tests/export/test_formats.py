@@ -60,29 +60,24 @@ def test_the_formats_are_told_in_help_and_where_one_is_unknown() -> None:
         renderer_named("toml")
 
 
+TRAINING_ARGUMENTS: dict[str, Any] = {
+    "use_cpu": True,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": 2,
+    "bf16": True,
+    "fp16": False,
+    "dataloader_num_workers": 0,
+    "dataloader_pin_memory": False,
+    "dataloader_persistent_workers": False,
+    "torch_compile": False,
+}
 EXPECTED: dict[str, dict[str, Any]] = {
     "transformers": {
-        "use_cpu": True,
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 2,
-        "bf16": True,
-        "fp16": False,
-        "dataloader_num_workers": 0,
-        "dataloader_pin_memory": False,
-        "dataloader_persistent_workers": False,
-        "torch_compile": False,
+        **TRAINING_ARGUMENTS,
         "gradient_checkpointing": False,
     },
     "llama-factory": {
-        "use_cpu": True,
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 2,
-        "bf16": True,
-        "fp16": False,
-        "dataloader_num_workers": 0,
-        "dataloader_pin_memory": False,
-        "dataloader_persistent_workers": False,
-        "torch_compile": False,
+        **TRAINING_ARGUMENTS,
         "disable_gradient_checkpointing": True,
     },
     "axolotl": {

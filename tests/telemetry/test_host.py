@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from gputune_tui.domain.environment import intra_op_threads
 from gputune_tui.telemetry import host
-from gputune_tui.telemetry.host import cgroup_folders, effective_cpus, host_limits, intra_op_threads
+from gputune_tui.telemetry.host import cgroup_folders, effective_cpus, host_limits
 from tests.telemetry.trees import GIB, Tree
 
 Memory = namedtuple("Memory", "total available")
