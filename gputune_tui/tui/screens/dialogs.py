@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -131,17 +131,11 @@ class PromptDialog(ModalScreen["str | None"]):
     PromptDialog Input, PromptDialog Input:focus { border: none; height: 1; padding: 0; }
     """
 
-    def __init__(
-        self, title: str, hint: str, value: str = "", check: Callable[[str], str | None] | None = None
-    ) -> None:
-        """`check` gives an objection that is shown once; Enter on the same text passes over it."""
+    def __init__(self, title: str, hint: str, value: str = "") -> None:
         super().__init__()
         self._heading = title
         self._hint = hint
         self._value = value
-        self._check = check
-        self._objected: str | None = None
-        self._told = ("", "")
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -151,31 +145,21 @@ class PromptDialog(ModalScreen["str | None"]):
     def on_mount(self) -> None:
         """Show the hint and take the keys."""
         self.query_one(Vertical).border_title = self._heading
-        self._tell(self._hint, "dim")
         self.query_one(Input).focus()
+        self.call_after_refresh(self._show_hint)
 
     def on_resize(self) -> None:
         """Lines break elsewhere."""
-        self.call_after_refresh(self._show_told)
+        self.call_after_refresh(self._show_hint)
 
-    def _tell(self, text: str, kind: str) -> None:
-        self._told = (text, kind)
-        self.call_after_refresh(self._show_told)
-
-    def _show_told(self) -> None:
+    def _show_hint(self) -> None:
         view = self.query_one("#hint", LineView)
-        view.show(wrapped(self._told[0], view.size.width, self._told[1]))
+        view.show(wrapped(self._hint, view.size.width, "dim"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Take the line, unless there is an objection to be read first."""
+        """Take the line."""
         event.stop()
-        text = event.value.strip()
-        objection = self._check(text) if self._check is not None else None
-        if objection is not None and self._objected != text:
-            self._objected = text
-            self._tell(objection, "warn")
-            return
-        self.dismiss(text or None)
+        self.dismiss(event.value.strip() or None)
 
     def action_cancel(self) -> None:
         """Leave without an answer."""
