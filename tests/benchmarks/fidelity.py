@@ -31,8 +31,6 @@ from gputune_tui.trial.warm_launcher import WarmLauncher
 from tests.benchmarks.by_hand import CASES, Case, Training
 from tests.benchmarks.ratios import LEAST_CYCLES, RatioInterval, ratio_interval
 
-BLOCK_S = 0.15
-"""Short, for a machine whose speed drifts by several percent within seconds."""
 ORDER = (True, False, False, True)
 """Whether a block is the trial's."""
 HALF_WIDTH = 0.01
@@ -79,7 +77,7 @@ class InOneProcess:
                 if isinstance(event, BlockDone):
                     self.last = event.block
 
-        job = job_of(case, MeasurePlan(block_s=BLOCK_S))
+        job = job_of(case, MeasurePlan())
         settings = job.settings
         assert settings is not None
         device = open_device(job.device, job.threads)
