@@ -25,10 +25,12 @@ SETTLED_FRACTION = 0.10
 """The warm-up ends when the medians of the last three and of the three steps before agree this closely."""
 PREFETCH_FACTOR_USED = 2
 """Steps that use up this many times what the loader holds ready come before any timing (trial_engine.md section 5)."""
-AT_ONCE_S = 0.02
-"""Steps shorter than half of this are run several at a time, with a word to the parent and a look at the loss after
-them, and as many untimed before each block: the first steps after the reports of the block before take longer, about
-0.6 ms in all here, since caches and idle threads have to come back."""
+AT_ONCE_S = 0.25
+"""Steps are run so long at a time, with a word to the parent and a look at the loss after them: each of these breaks took
+some 90 us of a training of 5 ms steps here."""
+LEAD_IN_S = 0.02
+"""Steps shorter than half of this are run so long, untimed, before each block: the first steps after the reports of the
+block before take longer, about 0.6 ms in all here, since caches and idle threads have to come back."""
 PHASES = ("data_wait", "copy", "forward", "backward", "optimizer")
 
 
@@ -78,6 +80,7 @@ class Meter:
         self._shapes = ShapesSeen()
         self._steps_per_block = 1
         self._steps_at_once = 1
+        self._lead_in_steps = 0
         self._timed_s = 0.0
         self._blocks = 0
         self._disturbed = 0
@@ -104,6 +107,8 @@ class Meter:
         step_s = statistics.median(times[-3:])
         self._steps_per_block = max(1, math.ceil(plan.block_s / max(step_s, 1e-9)))
         self._steps_at_once = max(1, int(AT_ONCE_S / max(step_s, 1e-9)))
+        lead_in = int(LEAD_IN_S / max(step_s, 1e-9))
+        self._lead_in_steps = lead_in if lead_in > 1 else 0
         self._shapes.settle()
         use = self._watch.since_begin()
         self._events.send(
@@ -160,7 +165,7 @@ class Meter:
                 self.settle()
             self._data.begin()
         before = self._watch.read()
-        lead_in, _ = self._run_several(self._steps_at_once if self._steps_at_once > 1 else 0)
+        lead_in, _ = self._run_several(self._lead_in_steps)
         self._shapes.settle()
         self._device.synchronize()
         before = before.from_here()

@@ -94,7 +94,7 @@ class InOneProcess:
         self._trials_hooks = dict(self._hooks)
         self._by_hand = Training(workload.user, model, optimizer, batches.loader)
         self._meter.warm_up()
-        self._lead_in_steps = self._meter._steps_at_once
+        self._lead_in_steps = self._meter._lead_in_steps
 
     def block_of_trial(self) -> Block:
         """One block as a trial times and tells it."""
