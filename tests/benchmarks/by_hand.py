@@ -44,10 +44,15 @@ class Training:
         self._optimizer = optimizer
         self._loader = loader
         self._batches: Iterator[Any] = iter(loader)
+        self._kept: tuple[Any, Any] | None = None
+        """The last batch and loss. The variables of a loop that goes on keep them, as a trial's iterator keeps its batch:
+        what is freed between two blocks decides how much memory the next one has to ask the kernel for."""
 
     def steps(self, count: int) -> tuple[int, float]:
         """Run so many optimizer steps; gives the samples and the seconds they took."""
         workload, model, optimizer = self._workload, self._model, self._optimizer
+        batch, loss = self._kept or (None, None)
+        self._kept = None
         samples = 0
         begin = time.perf_counter()
         for _ in range(count):
@@ -61,7 +66,9 @@ class Training:
             (loss[0] if isinstance(loss, tuple) else loss).backward()
             optimizer.step()
             samples += len(batch[-1]) if isinstance(batch, list) else len(batch)
-        return samples, time.perf_counter() - begin
+        elapsed_s = time.perf_counter() - begin
+        self._kept = batch, loss
+        return samples, elapsed_s
 
 
 def training_of(case: Case, seed: int = 0) -> Training:
