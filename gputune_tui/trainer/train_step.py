@@ -116,6 +116,7 @@ class TrainStep:
         Raises:
             NoData: the window is empty, or the workload counts no item in all of it.
         """
+        self._kept = (None, None)
         self._optimizer.zero_grad(set_to_none=True)
         total = WindowTotal(self._settings.accumulation_steps)
         samples = 0
