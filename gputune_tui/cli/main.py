@@ -129,6 +129,16 @@ def verify(**given: Any) -> None:
 
 
 @gputune.command()
+@click.argument("config")
+@click.pass_obj
+def run(command: tuple[str, ...] | None, /, **given: Any) -> None:
+    """Run the real job after -- under a configuration's settings: gputune-tui run gputune.yaml -- python train.py."""
+    from gputune_tui.cli.running import run as body
+
+    body(command, given)
+
+
+@gputune.command()
 @click.option("--once", is_flag=True, help="Print the node as it is now, and exit.")
 @click.option("--stream", is_flag=True, help="Write one JSON object per reading to stdout, until ended.")
 @click.option("--interval", default="1s", show_default=True, metavar="TIME", help="Between two readings.")

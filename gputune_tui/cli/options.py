@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 import click
 
 from gputune_tui.domain.knobs import read_assignments
+from gputune_tui.domain.space import BATCH_KNOBS, SearchSpace
 from gputune_tui.domain.study import WorkloadRef, read_workload_options
+from gputune_tui.domain.template import read_flags, told_knobs
 from gputune_tui.engine.commands import StudyConfig
 from gputune_tui.errors import UsageError
 from gputune_tui.units import parse_duration
@@ -33,6 +35,8 @@ _STUDY_OPTIONS: tuple[Callable[[F], F], ...] = (
     click.option("--cold", is_flag=True, help="Drop the page cache of the files that trials read before each block."),
     click.option("--samples-per-step", type=click.IntRange(min=1), metavar="N",
                  help="Commands only: samples of one optimizer step. Default: the global batch."),
+    click.option("--flag", "flags", multiple=True, metavar="KNOB:VALUE=WORDS,...",
+                 help="Commands only: what {KNOB} stands for, as in --flag precision:bf16=--bf16,fp32=."),
     click.option("--stall-timeout", default="120s", show_default=True, metavar="TIME",
                  help="End a trial that makes no progress for this long."),
     click.option("--trial-timeout", metavar="TIME", help="End a trial after this long. Default: no limit."),
@@ -102,8 +106,9 @@ def study_config(command: Sequence[str] | None, given: dict[str, Any]) -> StudyC
         UsageError: no workload, or an option that cannot be read.
     """
     timeout = given["trial_timeout"]
+    workload = _workload(command, given)
     return StudyConfig(
-        workload=_workload(command, given),
+        workload=workload,
         device=given["device"],
         budget=given["budget"],
         host_budget=given["host_budget"],
@@ -116,7 +121,22 @@ def study_config(command: Sequence[str] | None, given: dict[str, Any]) -> StudyC
         trial_timeout_s=None if timeout is None else parse_duration(timeout),
         share=given["share"],
         cold=given["cold"],
+        detects=_needs_detection(workload, given),
     )
+
+
+def _needs_detection(workload: WorkloadRef, given: dict[str, Any]) -> bool:
+    """Whether a command is to be looked at first: not where it is told everything that differs between its trials."""
+    if not workload.command:
+        return False
+    told = told_knobs(workload)
+    named = set(read_assignments(given["baseline"] or ""))
+    for option in ("knobs", "knobs_a", "knobs_b"):
+        named |= set(read_assignments(given.get(option) or ""))
+    if (space := given.get("space")) is not None:
+        named |= set(SearchSpace.parse(space).values)
+    is_declared = given["global_batch"] is not None or given["samples_per_step"] is not None
+    return not told or not is_declared or bool(named - told - set(BATCH_KNOBS))
 
 
 def _workload(command: Sequence[str] | None, given: dict[str, Any]) -> WorkloadRef:
@@ -129,6 +149,8 @@ def _workload(command: Sequence[str] | None, given: dict[str, Any]) -> WorkloadR
             )
         if len(names) > 1:
             raise UsageError(f"unexpected {names[1]!r}; a command as workload goes after --")
+        if given["flags"]:
+            raise UsageError("--flag is for commands; a workload class is given every knob")
         return WorkloadRef(names[0], read_workload_options(given["options"]))
     if names:
         raise UsageError(f"both a workload ({names[0]}) and a command after -- are given; choose one")
@@ -136,9 +158,9 @@ def _workload(command: Sequence[str] | None, given: dict[str, Any]) -> WorkloadR
         raise UsageError("nothing follows --; write for example -- python train.py --bs {micro_batch_size}")
     if given["options"]:
         raise UsageError("-D is for workloads; give a command its options in the command itself")
-    if given["global_batch"] is None and given["samples_per_step"] is None:
-        raise UsageError(
-            "a command needs --samples-per-step N or --global-batch N (samples of one optimizer step), so that "
-            "samples can be counted and {micro_batch_size} and {accumulation_steps} filled in"
-        )
-    return WorkloadRef(" ".join(command), command=tuple(command), samples_per_step=given["samples_per_step"])
+    return WorkloadRef(
+        " ".join(command),
+        command=tuple(command),
+        samples_per_step=given["samples_per_step"],
+        flags=read_flags(given["flags"]),
+    )

@@ -123,6 +123,8 @@ class ProgressPrinter:
         )
 
     def _progress(self, event: TrialProgress) -> None:
+        if event.phase == "detect":
+            self.line("looking at the script's first steps")
         now, running = time.monotonic(), self._running.get(event.trial_id)
         if not self._live or now - self._last_draw < REDRAW_S or running is None:
             return

@@ -91,6 +91,7 @@ def verify_config(claim: ExportReport, study: str, given: dict[str, Any]) -> Stu
         global_batch_size=claim.global_batch_size,
         study=study,
         python=claim.settings.python,
+        detects=claim.script is not None,
     )
 
 

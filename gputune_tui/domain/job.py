@@ -9,8 +9,14 @@ from gputune_tui.domain.study import WorkloadRef
 
 JOB_VARIABLE = "GPUTUNE_JOB"
 """Environment variable with the path of the job file."""
+RUN_VARIABLE = "GPUTUNE_RUN"
+"""Environment variable with a whole job of kind "run" as JSON: nobody would clear a file away after it."""
 EVENTS_VARIABLE = "GPUTUNE_EVENTS_FD"
 """Environment variable with the file descriptor number that takes the events."""
+EVENTS_PLACE_VARIABLE = "GPUTUNE_EVENTS_AT"
+"""Commands only: variable with `INODE PATH` of the same pipe, for processes whose launcher has closed it."""
+RANKS_FOLDER = "ranks"
+"""Beside the job file of a command: what its processes leave for each other, anew with each launch."""
 CONTROL_VARIABLE = "GPUTUNE_CONTROL_FD"
 """Environment variable with the file descriptor number from which a paced trial reads its orders."""
 
@@ -40,11 +46,34 @@ class MeasurePlan:
 
 
 @dataclass(frozen=True)
+class ScriptOrder:
+    """What is done to a command beside running it."""
+
+    injected: tuple[str, ...] = ()
+    """Knobs that are set from outside; whatever else the settings say, the script does by itself."""
+    site: str | None = None
+    """The loader that feeds the training (`LoaderFacts.site`)."""
+    counted_by: str | None = None
+    """Where the samples of a step are counted (`ScriptFacts.counted_by`); None where they are declared."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a configuration promises of a real job, which says once where it does not hold."""
+
+    samples_per_s: float | None = None
+    low_samples_per_s: float | None = None
+    """The lower end of its interval."""
+    torch: str | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """One order to a trial process."""
 
     kind: str
-    """"trial" runs the workload; "inspect" imports it and tells what it is."""
+    """"trial" runs the workload; "inspect" imports it and tells what it is; "detect" runs a command for some steps and
+    tells what it does by itself; "run" runs a command to its end under the settings."""
     workload: WorkloadRef
     device: str = "cpu"
     visible_device: str | None = None
@@ -67,3 +96,12 @@ class Job:
     """Memory of the host or, where it is less, the limit of its cgroup."""
     cold: bool = False
     """Drop the page cache of the files that the trial reads before each timed block."""
+    script: ScriptOrder = field(default_factory=ScriptOrder)
+    """Commands only."""
+    claim: Claim | None = None
+    """Of a job of kind "run"."""
+
+    @property
+    def runs_command(self) -> bool:
+        """Whether the process is the user's own command, and no entry point of ours."""
+        return bool(self.workload.command) and self.kind != "inspect"

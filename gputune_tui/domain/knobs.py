@@ -117,7 +117,7 @@ KNOBS: tuple[Knob, ...] = (
     Knob("persistent_workers", False, "false, true", _boolean, "keep loader workers alive between epochs"),
     Knob("data_staging", "none", "none", _only("none", "none"), "where the data is copied to before training"),
     Knob("python", None, "null (this interpreter) or a path", _python, "interpreter that runs the trial"),
-    Knob("world_size", 1, f"1 ({_ONE_RANK})", _only(1, "1"), "ranks"),
+    Knob("world_size", 1, "1, or the ranks that a command starts by itself", _integer(1), "ranks"),
     Knob("strategy", "ddp", f"ddp ({_ONE_RANK})", _only("ddp", "ddp"), "how ranks share the work"),
     Knob("gradient_compression", "none", f"none ({_ONE_RANK})", _only("none", "none"), "how gradients are exchanged"),
     Knob("bucket_size_mib", 25, f"25 ({_ONE_RANK})", _only(25, "25"), "gradient bucket of one exchange"),

@@ -8,6 +8,7 @@ from typing import ClassVar, get_args
 
 from gputune_tui.domain.data_reads import DataReads
 from gputune_tui.domain.plain import from_plain, to_plain
+from gputune_tui.domain.script import ScriptFacts
 from gputune_tui.domain.trial import Block, FailureReason, GuardRecord, MemoryPeaks, StepBreakdown
 from gputune_tui.errors import ProtocolError
 
@@ -40,6 +41,14 @@ class Inspected:
     class_name: str
     global_batch_size: int | None
     """The workload's own default."""
+
+
+@dataclass(frozen=True)
+class Detected:
+    """Answer to a "detect" job."""
+
+    event: ClassVar[str] = "detected"
+    facts: ScriptFacts
 
 
 AFTER_MEASURING = ("finish", "noise")
@@ -159,6 +168,7 @@ class Stopped:
 Event = (
     Hello
     | Inspected
+    | Detected
     | Phase
     | Warmup
     | BlockDone

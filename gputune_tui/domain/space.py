@@ -108,9 +108,15 @@ def resolve(
     """Settings of `chosen` over `baseline`, with the missing batch knob derived from the global batch.
 
     What is chosen wins over the baseline: a chosen accumulation fixes the micro-batch even where the baseline names
-    one, and the other way round. With neither, accumulation is 1. None where the product is not the global batch.
+    one, and the other way round. With neither, accumulation is 1. None where the product over all ranks is not the
+    global batch.
     """
     values: dict[str, KnobValue] = {"pin_memory": device_kind != "cpu", **baseline, **chosen}
+    ranks = values.get("world_size", 1)
+    assert isinstance(ranks, int)
+    global_batch_size, rest = divmod(global_batch_size, ranks)
+    if rest or not global_batch_size:
+        return None
     source = next((given for given in (chosen, baseline) if any(k in given for k in BATCH_KNOBS)), {})
     micro, accumulation = source.get("micro_batch_size"), source.get("accumulation_steps")
     if not isinstance(micro, int):

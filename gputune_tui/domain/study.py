@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gputune_tui.domain.environment import Environment
+from gputune_tui.domain.script import ScriptFacts
 from gputune_tui.errors import UsageError
 
 
@@ -21,6 +22,8 @@ class WorkloadRef:
     """A command as workload (everything after `--`), placeholders included; empty for a class."""
     samples_per_step: int | None = None
     """Commands only: samples of one optimizer step, when it is not the global batch."""
+    flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Commands only, as `--flag`: knob -> value as text -> the words that stand for it."""
 
 
 def split_name(name: str) -> tuple[str, str | None]:
@@ -78,3 +81,6 @@ class StudyIdentity:
     environment: Environment
     cold: bool = False
     """Measured with the page cache dropped before each timed block."""
+    script: ScriptFacts | None = field(default=None, compare=False)
+    """What a command does by itself; None where it was not looked at, or the workload is a class. It follows from the
+    rest."""

@@ -35,6 +35,9 @@ class StudyConfig:
     cold: bool = False
     """Drop the page cache of the files that trials read before each timed block."""
     plan: MeasurePlan = field(default_factory=MeasurePlan)
+    detects: bool = True
+    """Commands only: run the script for some steps as it is, to know what it does by itself. Without, only knobs that
+    it is told can differ, and its samples must be declared."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gputune_tui.domain.knobs import KnobValue
+from gputune_tui.domain.script import ScriptFacts
 from gputune_tui.domain.space import SearchSpace, divisors_of
+from gputune_tui.errors import UsageError
 
 MICRO_BATCHES = 3
 """The largest divisors of the global batch that are tried."""
@@ -24,4 +28,29 @@ def default_space(device_kind: str, global_batch_size: int, effective_cpus: floa
     }
     if not is_command:
         values["activation_checkpointing"] = ("none", "full")
+    return SearchSpace(values)
+
+
+def script_space(device_kind: str, effective_cpus: float, script: ScriptFacts, told: Collection[str]) -> SearchSpace:
+    """The same of a script that was looked at: its own values first, without what it cannot be given.
+
+    Args:
+        device_kind: "cpu" or "cuda".
+        effective_cpus: of the node.
+        script: what it does by itself.
+        told: the knobs that it has placeholders or flags for.
+
+    Raises:
+        UsageError: no knob is left.
+    """
+    per_rank = script.micro_batch_size * script.accumulation_steps
+    space = default_space(device_kind, per_rank, effective_cpus / script.world_size, is_command=False)
+    own = script.knobs()
+    values = {
+        name: tuple(dict.fromkeys((own[name], *choices))) if name in own else choices
+        for name, choices in space.values.items()
+        if name in told or script.refusal(name) is None
+    }
+    if not values:
+        raise UsageError("no knob of the default space can be set in this script; say which values to try with --space")
     return SearchSpace(values)

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputune_tui.domain.knobs import KnobValue
+from gputune_tui.domain.knobs import KnobValue, value_text
+from gputune_tui.domain.script_order import script_order
 from gputune_tui.domain.settings import TrainSettings
-from gputune_tui.domain.space import nearest_to_baseline
+from gputune_tui.domain.space import BATCH_KNOBS, nearest_to_baseline
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity
+from gputune_tui.domain.template import told_knobs
 from gputune_tui.domain.trial import Trial, TrialState
 from gputune_tui.engine.events import Exported, Previewed
 from gputune_tui.engine.requests import Export, Preview
@@ -86,11 +88,17 @@ def render_trial(
         UsageError: there is no trial of that number, or the target cannot hold this workload.
         NothingFitsError: nothing is ranked, or the named trial did not complete.
     """
+    if identity.script is not None:
+        baseline = {**identity.script.knobs(), **baseline}
     reference = _reference(identity, trials, baseline)
     board = leaderboard(trials, budget, reference)
     row = chosen_row(board, trial_id, budget)
-    command = reproducing_command(identity, row.trial.settings, budget)
-    report = report_of(row, board, identity, budget, reference, command)
+    settings = row.trial.settings
+    command = reproducing_command(identity, settings, budget)
+    order = None
+    if identity.script is not None:
+        order = script_order(identity.workload, identity.script, settings, identity.environment.device_kind)
+    report = report_of(row, board, identity, budget, reference, command, order)
     return TrialExport(row.trial.id, render(report))
 
 
@@ -147,7 +155,20 @@ def reproducing_command(identity: StudyIdentity, settings: TrainSettings, budget
         words += ["--host-budget", str(budget.host_bytes)]
     if identity.cold:
         words.append("--cold")
-    words += ["--set", settings.text()]
+    words += ["--set", _named_knobs(identity, settings)]
     if workload.command:
-        words += ["--samples-per-step", str(workload.samples_per_step), "--", *workload.command]
+        for name, meanings in workload.flags.items():
+            words += ["--flag", f"{name}:{','.join(f'{value}={said}' for value, said in meanings.items())}"]
+        if workload.samples_per_step is not None:
+            words += ["--samples-per-step", str(workload.samples_per_step)]
+        words += ["--", *workload.command]
     return shlex.join(words)
+
+
+def _named_knobs(identity: StudyIdentity, settings: TrainSettings) -> str:
+    """All knobs; of a command that nobody has looked at, only those that it is told."""
+    workload = identity.workload
+    if not workload.command or identity.script is not None:
+        return settings.text()
+    told = told_knobs(workload) | set(BATCH_KNOBS)
+    return ",".join(f"{name}={value_text(value)}" for name, value in settings.as_dict().items() if name in told)

@@ -9,17 +9,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gputune_tui.domain.environment import Environment, intra_op_threads
-from gputune_tui.domain.job import Job, MeasurePlan
-from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue
+from gputune_tui.domain.job import Job, MeasurePlan, ScriptOrder
+from gputune_tui.domain.knobs import KnobValue
 from gputune_tui.domain.protocol import Inspected
+from gputune_tui.domain.script import ScriptFacts
+from gputune_tui.domain.script_order import script_order
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity, WorkloadRef, names_file, split_name
-from gputune_tui.domain.template import placeholders
+from gputune_tui.domain.template import check_flags, placeholders, told_knobs
 from gputune_tui.domain.trial import Failure, FailureReason
 from gputune_tui.engine.commands import StudyConfig
+from gputune_tui.engine.detection import check_batch, detect_script, told_settings
 from gputune_tui.engine.events import EngineEvent, TrialProgress
 from gputune_tui.engine.node import ChosenDevice, choose_device, resolve_budget, users_visible_devices
 from gputune_tui.engine.running import run_to_end
+from gputune_tui.engine.script_text import script_lines
 from gputune_tui.errors import EnvironmentProblem, GputuneError, UsageError, WorkloadError
 from gputune_tui.telemetry.host import HostLimits, host_limits
 from gputune_tui.telemetry.nvml import GpuProbe, probe_gpus
@@ -42,11 +46,16 @@ class Opened:
 
     @property
     def baseline(self) -> dict[str, KnobValue]:
-        """The baseline's knobs, the interpreter included."""
-        chosen = dict(self.config.baseline)
+        """The baseline's knobs, the interpreter included; of a script that was looked at, what it does by itself."""
+        chosen = {**(self.script.knobs() if self.script else {}), **self.config.baseline}
         if self.config.python is not None:
             chosen.setdefault("python", self.config.python)
         return chosen
+
+    @property
+    def script(self) -> ScriptFacts | None:
+        """What a command does by itself; None where that is not known."""
+        return self.identity.script
 
     def job(
         self,
@@ -73,7 +82,17 @@ class Opened:
             plan=plan or config.plan,
             host_memory_bytes=self.host.memory_total_bytes,
             cold=config.cold,
+            script=self.script_order(settings),
         )
+
+    def script_order(self, settings: TrainSettings) -> ScriptOrder:
+        """What is done to a command beside running it.
+
+        Raises:
+            UsageError: a knob cannot be set in it.
+        """
+        kind = self.identity.environment.device_kind
+        return script_order(self.config.workload, self.script, settings, kind)
 
     def _free_bytes_now(self) -> int | None:
         if self.device.gpu is None:
@@ -82,13 +101,23 @@ class Opened:
         return next((gpu.memory_free_bytes for gpu in gpus if gpu.uuid == self.device.gpu.uuid), None)
 
     def check(self, settings: TrainSettings) -> None:
-        """Refuse settings under which a command's samples cannot be counted.
+        """Refuse settings that a workload cannot be given, or under which a command's samples cannot be counted.
 
         Raises:
-            UsageError: the command is told a micro-batch but not how often to accumulate it, so that the samples of
-                its optimizer steps are unknown.
+            UsageError: a knob cannot be set from outside; the command is told a micro-batch but not how often to
+                accumulate it, so that the samples of its optimizer steps are unknown.
         """
         workload = self.config.workload
+        ranks = self.script.world_size if self.script else 1
+        if settings.world_size != ranks:
+            raise UsageError(
+                f"world_size={settings.world_size} is not possible: "
+                + ("the command starts its ranks itself" if workload.command else "this version measures one rank")
+            )
+        check_flags(workload, settings)
+        if self.script is not None:
+            self.script_order(settings)
+            return
         if not workload.command or workload.samples_per_step is not None or settings.accumulation_steps == 1:
             return
         if not placeholders(workload.command, ("accumulation_steps",)):
@@ -120,10 +149,17 @@ def open_workload(
     device = choose_device(config.device, probe, users_visible_devices())
     host = host_limits()
     budget = resolve_budget(config.budget, config.host_budget, device, host)
-    if config.workload.command:
+    detects = bool(config.workload.command) and config.detects
+    if config.workload.command and not detects:
         check_placeholders(config.workload)
     inspected = yield from inspect_workload(config, device, host, launcher)
-    batch = config.global_batch_size or inspected.global_batch_size
+    script: ScriptFacts | None = None
+    if detects:
+        told = told_settings(config, "cpu" if device.spec == "cpu" else "cuda")
+        script = yield from detect_script(config, told, device, host, launcher)
+    batch = config.global_batch_size or (script.samples_per_step if script else inspected.global_batch_size)
+    if script is not None and batch is not None:
+        script = check_batch(config, script, batch)
     if batch is None:
         raise UsageError(
             f"workload {config.workload.name} names no global_batch_size; say --global-batch N (samples per step)"
@@ -142,11 +178,13 @@ def open_workload(
         shm_bytes=host.shm_bytes,
     )
     workload = config.workload
-    if workload.command and workload.samples_per_step is None:
+    if workload.command and script is None and workload.samples_per_step is None:
         workload = replace(workload, samples_per_step=batch)
-    identity = StudyIdentity(workload, inspected.content_hash, batch, environment, config.cold)
-    notes = (device.note,) if device.note else ()
-    return Opened(config, device, host, budget, identity, notes)
+    identity = StudyIdentity(workload, inspected.content_hash, batch, environment, config.cold, script)
+    notes = [device.note] if device.note else []
+    if script is not None:
+        notes += script_lines(script)
+    return Opened(config, device, host, budget, identity, tuple(notes))
 
 
 def inspect_workload(
@@ -215,7 +253,7 @@ def check_placeholders(workload: WorkloadRef) -> None:
     Raises:
         UsageError: it holds no placeholder.
     """
-    if not placeholders(workload.command, KNOB_BY_NAME):
+    if not told_knobs(workload):
         raise UsageError(
             "the command holds no placeholder, so every trial would be the same; write for example "
             "-- python train.py --bs {micro_batch_size}"

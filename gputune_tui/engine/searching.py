@@ -6,11 +6,10 @@ import math
 import time
 from collections.abc import Generator
 
-from gputune_tui.domain.knobs import KNOB_BY_NAME
 from gputune_tui.domain.space import BATCH_KNOBS, Cells, SearchSpace
-from gputune_tui.domain.template import placeholders
+from gputune_tui.domain.template import told_knobs
 from gputune_tui.engine.commands import Search
-from gputune_tui.engine.defaults import default_space
+from gputune_tui.engine.defaults import default_space, script_space
 from gputune_tui.engine.events import Confirming, EngineEvent, SearchFinished, SearchPlanned
 from gputune_tui.engine.running import Task
 from gputune_tui.engine.study_session import StudySession
@@ -112,29 +111,30 @@ def make_sampler(name: str, cells: Cells, seed: int) -> Sampler:
 
 
 def choose_space(session: StudySession, command: Search) -> tuple[SearchSpace, bool]:
-    """The space that was asked for, or the device's default; of a command only knobs that it holds placeholders for.
+    """The space that was asked for, or the device's default without the knobs that a command cannot be given.
 
     Raises:
-        UsageError: the space names a knob for which the command has no placeholder.
+        UsageError: the space names a knob that the command cannot be given.
     """
     opened = session.opened
-    words = opened.identity.workload.command
-    held = placeholders(words, KNOB_BY_NAME)
+    workload, script = opened.identity.workload, opened.script
+    told = told_knobs(workload)
     if command.space is not None:
         space = SearchSpace.parse(command.space)
-        without = [name for name in space.values if words and name not in held and name not in BATCH_KNOBS]
-        if without:
+        without = [name for name in space.values if name not in told and name not in BATCH_KNOBS]
+        if workload.command and script is None and without:
             raise UsageError(
                 f"the command has no placeholder {{{without[0]}}}, so {without[0]} cannot differ between trials; "
                 "put it into the command"
             )
         return space, False
     environment = opened.identity.environment
-    space = default_space(
-        environment.device_kind, opened.identity.global_batch_size, opened.host.effective_cpus, bool(words)
-    )
-    if words:
-        space = SearchSpace({name: values for name, values in space.values.items() if name in held})
+    batch, cpus = opened.identity.global_batch_size, opened.host.effective_cpus
+    if script is not None:
+        return script_space(environment.device_kind, cpus, script, told), True
+    space = default_space(environment.device_kind, batch, cpus, bool(workload.command))
+    if workload.command:
+        space = SearchSpace({name: values for name, values in space.values.items() if name in told})
         if not space.values:
             raise UsageError("say which values to try: --space 'micro_batch_size=4,8'")
     return space, True

@@ -8,7 +8,7 @@ from typing import Any
 from gputune_tui.domain.environment import intra_op_threads
 from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue, value_text
 from gputune_tui.domain.settings import TrainSettings
-from gputune_tui.domain.template import placeholders
+from gputune_tui.domain.template import told_knobs
 from gputune_tui.export.report import ExportReport
 
 LOADER_ARGUMENTS = {
@@ -32,14 +32,15 @@ _PLAIN = TrainSettings()
 class Measured:
     """Takes note of the knobs that a target writes; of those that are left it says how they are set in code.
 
-    Of a command only the knobs in its template were set by the trial: what it does otherwise is its own affair.
+    Of a command that nobody has looked at, only the knobs that it was told were set by the trial.
     """
 
     def __init__(self, report: ExportReport) -> None:
         self.settings = report.settings
         self.device_kind = report.environment.device_kind
-        command = report.workload.command
-        self._names = (placeholders(command, KNOB_BY_NAME) if command else set(KNOB_BY_NAME)) - _NO_SETTINGS
+        workload = report.workload
+        is_told_all = not workload.command or report.script is not None
+        self._names = (set(KNOB_BY_NAME) if is_told_all else told_knobs(workload)) - _NO_SETTINGS
         if report.settings.world_size == 1:
             self._names -= _OF_RANKS
         self._taken: set[str] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gputune_tui.domain.environment import Environment
+from gputune_tui.domain.job import ScriptOrder
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import MemoryBudget, StudyIdentity, WorkloadRef
 from gputune_tui.domain.trial import MemoryPeaks
@@ -45,6 +46,8 @@ class ExportReport:
     environment: Environment
     command: str
     """The command line that reproduces it."""
+    script: ScriptOrder | None = None
+    """Of a command that was looked at: what was set in it from outside."""
     rows: tuple[Row, ...] = field(default=(), compare=False)
     """The ranking that it was chosen from; empty where this was read from a file."""
     reference: TrainSettings | None = field(default=None, compare=False)
@@ -58,6 +61,7 @@ def report_of(
     budget: MemoryBudget,
     reference: TrainSettings | None,
     command: str,
+    script: ScriptOrder | None = None,
 ) -> ExportReport:
     """The report of one row of a leaderboard; `reference` is the setting that the leaderboard compared with."""
     launches = row.trial.launches
@@ -76,6 +80,7 @@ def report_of(
         flags=row.flags,
         environment=identity.environment,
         command=command,
+        script=script,
         rows=board.rows,
         reference=reference,
     )

@@ -25,7 +25,7 @@ def render(report: ExportReport) -> Rendered:
         words = f'torchrun {options} "$@"'
         remarks = Measured(report).not_written("torchrun")
     else:
-        filled = fill_placeholders(workload.command, settings, report.global_batch_size)
+        filled = fill_placeholders(workload, settings, report.global_batch_size)
         script = _script_of(filled)
         words = shlex.join(filled)
         if script is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gputune_tui.domain.environment import Environment
+from gputune_tui.domain.job import ScriptOrder
 from gputune_tui.domain.knobs import KNOB_BY_NAME
 from gputune_tui.domain.plain import to_plain
 from gputune_tui.domain.settings import TrainSettings, settings_from_dict
@@ -33,6 +34,9 @@ class _Workload:
     hash: str
     command: tuple[str, ...] = ()
     samples_per_step: int | None = None
+    flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    script: ScriptOrder | None = None
+    """Of a command: the knobs that were set in it from outside."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,15 @@ def document_of(report: ExportReport) -> dict[str, Any]:
     workload, step = report.workload, report.step_time
     document = _Document(
         SCHEMA,
-        _Workload(workload.name, workload.options, report.content_hash, workload.command, workload.samples_per_step),
+        _Workload(
+            workload.name,
+            workload.options,
+            report.content_hash,
+            workload.command,
+            workload.samples_per_step,
+            workload.flags,
+            report.script,
+        ),
         report.settings,
         report.global_batch_size,
         report.budget,
@@ -94,6 +106,10 @@ def document_of(report: ExportReport) -> dict[str, Any]:
         report.command,
     )
     plain: dict[str, Any] = builtin({**to_plain(document), "settings": report.settings.as_dict()})
+    if not workload.flags:
+        del plain["workload"]["flags"]
+    if report.script is None:
+        del plain["workload"]["script"]
     return plain
 
 
@@ -114,7 +130,7 @@ def read_config(path: Path) -> ExportReport:
     _check(root, document)
     found, step = document.workload, document.evidence.step_time_s
     return ExportReport(
-        WorkloadRef(found.name, found.options, found.command, found.samples_per_step),
+        WorkloadRef(found.name, found.options, found.command, found.samples_per_step, found.flags),
         found.hash,
         document.settings,
         document.global_batch_size,
@@ -128,6 +144,7 @@ def read_config(path: Path) -> ExportReport:
         document.evidence.flags,
         document.environment,
         document.command,
+        found.script,
     )
 
 

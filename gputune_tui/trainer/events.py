@@ -10,7 +10,7 @@ import types
 from pathlib import Path
 from typing import NoReturn
 
-from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_VARIABLE
+from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_PLACE_VARIABLE, EVENTS_VARIABLE
 from gputune_tui.domain.protocol import Event, Order, Phase, Stopped, decode_order, encode
 from gputune_tui.trainer.describe import is_users_file
 
@@ -62,14 +62,33 @@ class EventSink:
         self._last = time.perf_counter()
 
     @staticmethod
-    def from_environment(keep_for_children: bool = False) -> EventSink:
-        """The sink named in the environment; programs that the trial starts do not inherit it unless asked."""
+    def from_environment() -> EventSink:
+        """The sink named in the environment; programs that the trial starts do not inherit it."""
         text = os.environ.get(EVENTS_VARIABLE, "")
         fd = int(text) if text.isdigit() else None
-        if fd is not None and not keep_for_children:
+        if fd is not None:
             with contextlib.suppress(OSError):
                 os.set_inheritable(fd, False)
         return EventSink(fd)
+
+    @staticmethod
+    def of_command() -> EventSink:
+        """The sink of any process of a command; its children inherit it.
+
+        Whatever started the process may have closed the pipe, and the number may be another file's by now.
+        """
+        text = os.environ.get(EVENTS_VARIABLE, "")
+        inode, _, path = os.environ.get(EVENTS_PLACE_VARIABLE, "").partition(" ")
+        identity = fd_identity(int(text)) if text.isdigit() else None
+        if identity is not None and str(identity[1]) == inode:
+            return EventSink(int(text))
+        with contextlib.suppress(OSError):
+            fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.set_blocking(fd, True)
+            if str(os.fstat(fd).st_ino) == inode:
+                return EventSink(fd)
+            os.close(fd)
+        return EventSink(None)
 
     def send(self, event: Event) -> None:
         """Write one event as one line."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -15,10 +17,17 @@ OBSERVED_STEPS = 3
 """First optimizer steps whose loss and gradient norm are kept (shared/research tuners.md section 7: 1 to 3)."""
 
 
+class HasParameters(Protocol):
+    """A model, or whatever else knows what is trained."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """Each once."""
+
+
 class Guard:
     """Collects what the steps say of themselves; reading it waits for the device, so never inside a timed block."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: HasParameters) -> None:
         self._model = model
         self._before = _fingerprint(model)
         self._losses: list[float] = []
@@ -38,8 +47,11 @@ class Guard:
         Raises:
             NonFinite: the last loss is NaN or infinite.
         """
-        if not results:
-            return
+        if results and not math.isfinite(last := self.note(results)):
+            raise NonFinite(f"the loss is {last} at optimizer step {self._steps}")
+
+    def note(self, results: list[StepResult]) -> float:
+        """Add finished steps, at least one, whatever their losses are; returns the last loss."""
         losses = torch.stack([result.loss.float() for result in results]).tolist()
         for result, loss in zip(results, losses, strict=True):
             self._steps += result.steps
@@ -49,8 +61,7 @@ class Guard:
                 self._losses.append(loss)
                 if result.gradient_norm is not None:
                     self._gradient_norms.append(float(result.gradient_norm))
-        if not math.isfinite(losses[-1]):
-            raise NonFinite(f"the loss is {losses[-1]} at optimizer step {self._steps}")
+        return float(losses[-1])
 
     def record(self) -> GuardRecord:
         """The record; compares the parameters with what they were."""
@@ -66,7 +77,7 @@ class Guard:
         )
 
 
-def _fingerprint(model: nn.Module) -> list[tuple[float, float]]:
+def _fingerprint(model: HasParameters) -> list[tuple[float, float]]:
     """Norm and sum of each trainable parameter, without a copy of any."""
     with torch.no_grad():
         return [

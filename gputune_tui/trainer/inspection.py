@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
-from pathlib import Path
 
 import torch
 
 from gputune_tui.domain.job import Job
 from gputune_tui.domain.protocol import Inspected
+from gputune_tui.domain.template import hash_command
 from gputune_tui.trainer.device import open_device
 from gputune_tui.trainer.workload import load_workload
 
@@ -38,14 +37,3 @@ def inspect_workload(job: Job) -> Inspected:
         class_name=class_name,
         global_batch_size=batch,
     )
-
-
-def hash_command(command: tuple[str, ...]) -> str:
-    """SHA-256 over the command's words and the contents of those that name files here."""
-    digest = hashlib.sha256()
-    for word in command:
-        digest.update(word.encode("utf-8", "surrogateescape") + b"\0")
-        path = Path(word)
-        if path.suffix and path.is_file():
-            digest.update(path.read_bytes())
-    return digest.hexdigest()

@@ -26,8 +26,8 @@ SETTLED_FRACTION = 0.10
 PREFETCH_FACTOR_USED = 2
 """Steps that use up this many times what the loader holds ready come before any timing (trial_engine.md section 5)."""
 AT_ONCE_S = 0.25
-"""Steps are run so long at a time, with a word to the parent and a look at the loss after them: each of these breaks took
-some 90 us of a training of 5 ms steps here."""
+"""Steps are run so long at a time, with a word to the parent and a look at the loss after them: each of these breaks
+took some 90 us of a training of 5 ms steps here."""
 LEAD_IN_S = 0.02
 """Steps shorter than half of this are run so long, untimed, before each block: the first steps after the reports of the
 block before take longer, about 0.6 ms in all here, since caches and idle threads have to come back."""

@@ -101,8 +101,8 @@ class TrainStep:
         self.is_plain = settings.accumulation_steps == 1 and self._scaler is None
         """`run_plain` may be used: a step is one batch and one update."""
         self._kept: tuple[Any, Tensor | None] = (None, None)
-        """The last batch and loss of `run_plain`: the variables of a loop that goes on keep them, and what is freed earlier
-        than there, the allocator gives back and asks for anew (8 % more page faults with images on a CPU)."""
+        """The last batch and loss of `run_plain`: the variables of a loop that goes on keep them, and what is freed
+        earlier than there, the allocator gives back and asks for anew (8 % more page faults with images on a CPU)."""
         self._keeps_tensors = device.type == "cpu" and not settings.channels_last
 
     def run(self, window: Iterable[Any], mark: Mark | None = None, observe: bool = False) -> StepResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,9 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_VARIABLE, JOB_VARIABLE, Job
+from gputune_tui.domain.job import (
+    CONTROL_VARIABLE,
+    EVENTS_PLACE_VARIABLE,
+    EVENTS_VARIABLE,
+    JOB_VARIABLE,
+    RANKS_FOLDER,
+    RUN_VARIABLE,
+    Job,
+)
 from gputune_tui.domain.plain import to_plain
-from gputune_tui.domain.template import fill_placeholders
+from gputune_tui.domain.template import SCRATCH, fill_placeholders, placeholders
 from gputune_tui.errors import EnvironmentProblem, StoreWriteError
 
 LOG_CAP_BYTES = 2 << 20
@@ -105,7 +114,7 @@ class LocalLauncher:
         pipes = Pipes(paced=job.paced)
         try:
             keeper = subprocess.Popen(
-                keeper_command(pipes, log, trial_command(job)),
+                keeper_command(pipes, log, trial_command(job, directory)),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -128,12 +137,27 @@ def write_job(job: Job, directory: Path) -> tuple[Path, Path]:
     job_path = directory / "job.json"
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        if job.runs_command:
+            shutil.rmtree(directory / RANKS_FOLDER, ignore_errors=True)
+            (directory / RANKS_FOLDER).mkdir(exist_ok=True)
         job_path.write_text(json.dumps(to_plain(job), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreWriteError(
             f"cannot write {job_path}: {error.strerror}; free some space or choose another --study"
         ) from error
     return job_path, directory / "log.txt"
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for what a command writes.
+
+    Raises:
+        StoreWriteError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreWriteError(f"cannot make {path}: {error.strerror}; choose another --study") from error
 
 
 class Pipes:
@@ -172,11 +196,18 @@ def keeper_command(pipes: Pipes, log: Path, command: Sequence[str]) -> list[str]
     return [sys.executable, "-I", "-S", str(KEEPER), *where, "--", *command]
 
 
-def trial_command(job: Job) -> list[str]:
-    """The command line of the trial: our entry point under the chosen interpreter, or the user's own command."""
-    if job.kind == "trial" and job.workload.command:
+def trial_command(job: Job, directory: Path) -> list[str]:
+    """The command line of the trial: our entry point under the chosen interpreter, or the user's own command.
+
+    Raises:
+        StoreWriteError: the command wants a folder for what it writes, and none can be made.
+    """
+    if job.runs_command:
         assert job.settings is not None
-        return fill_placeholders(job.workload.command, job.settings, job.global_batch_size)
+        scratch = directory.absolute() / SCRATCH
+        if placeholders(job.workload.command, (SCRATCH,)):
+            make_folder(scratch)
+        return fill_placeholders(job.workload, job.settings, job.global_batch_size, str(scratch))
     interpreter = job.settings.python if job.settings and job.settings.python else sys.executable
     return [interpreter, str(BOOTSTRAP)]
 
@@ -186,6 +217,10 @@ def trial_environment(job: Job, job_path: Path, pipes: Pipes, base: Mapping[str,
     env = process_environment(job, base)
     env[JOB_VARIABLE] = str(job_path.absolute())
     env[EVENTS_VARIABLE] = str(pipes.events[1])
+    if job.runs_command:
+        # Opened for writing, our own end of a pipe is the other one. torchrun and the like close what they inherit.
+        read_end = pipes.events[0]
+        env[EVENTS_PLACE_VARIABLE] = f"{os.fstat(read_end).st_ino} /proc/{os.getpid()}/fd/{read_end}"
     if pipes.control:
         env[CONTROL_VARIABLE] = str(pipes.control[0])
     return env
@@ -194,7 +229,7 @@ def trial_environment(job: Job, job_path: Path, pipes: Pipes, base: Mapping[str,
 def process_environment(job: Job, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """The part of a trial's environment that libraries read when they are imported; the same for like jobs."""
     env = dict(os.environ if base is None else base)
-    for name in (JOB_VARIABLE, EVENTS_VARIABLE, CONTROL_VARIABLE):
+    for name in (JOB_VARIABLE, RUN_VARIABLE, EVENTS_VARIABLE, EVENTS_PLACE_VARIABLE, CONTROL_VARIABLE):
         env.pop(name, None)
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if job.device == "cpu":
@@ -204,7 +239,10 @@ def process_environment(job: Job, base: Mapping[str, str] | None = None) -> dict
     if job.threads:
         env["OMP_NUM_THREADS"] = str(job.threads)
         env["MKL_NUM_THREADS"] = str(job.threads)
-    if job.kind == "trial" and job.workload.command:
-        rest = env.get("PYTHONPATH")
-        env["PYTHONPATH"] = os.pathsep.join([str(SCRIPT_HOOKS), rest] if rest else [str(SCRIPT_HOOKS)])
-    return env
+    return with_script_hooks(env) if job.runs_command else env
+
+
+def with_script_hooks(environment: Mapping[str, str]) -> dict[str, str]:
+    """The same with our start-up hook found by every Python process."""
+    rest = environment.get("PYTHONPATH")
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(SCRIPT_HOOKS), rest] if rest else [str(SCRIPT_HOOKS)])}

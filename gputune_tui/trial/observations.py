@@ -11,6 +11,7 @@ from gputune_tui.domain.protocol import (
     BlockDone,
     DataRead,
     Denormals,
+    Detected,
     Done,
     Error,
     Event,
@@ -75,6 +76,7 @@ class Observations:
         self.error: Error | None = None
         self.stopped: Stopped | None = None
         self.inspected: Inspected | None = None
+        self.detected: Detected | None = None
 
     def take(self, event: Event) -> None:
         """Add one event."""
@@ -117,6 +119,8 @@ class Observations:
             self.stopped = event
         elif isinstance(event, Inspected):
             self.inspected = event
+        elif isinstance(event, Detected):
+            self.detected = event
 
     @property
     def memory(self) -> MemoryPeaks:

@@ -45,8 +45,8 @@ class Training:
         self._loader = loader
         self._batches: Iterator[Any] = iter(loader)
         self._kept: tuple[Any, Any] | None = None
-        """The last batch and loss. The variables of a loop that goes on keep them, as a trial's iterator keeps its batch:
-        what is freed between two blocks decides how much memory the next one has to ask the kernel for."""
+        """The last batch and loss. The variables of a loop that goes on keep them, as a trial does: what is freed
+        between two blocks decides how much memory the next one has to ask the kernel for."""
 
     def steps(self, count: int) -> tuple[int, float]:
         """Run so many optimizer steps; gives the samples and the seconds they took."""

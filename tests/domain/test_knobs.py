@@ -61,7 +61,7 @@ def test_values_are_read(name: str, text: str, value: KnobValue) -> None:
         ("pin_memory", "1"),
         ("prefetch_factor", "0"),
         ("python", ""),
-        ("world_size", "2"),
+        ("world_size", "0"),
         ("strategy", "fsdp"),
         ("data_staging", "shm"),
     ],

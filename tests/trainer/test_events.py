@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_VARIABLE
+from gputune_tui.domain.job import CONTROL_VARIABLE, EVENTS_PLACE_VARIABLE, EVENTS_VARIABLE
 from gputune_tui.domain.protocol import Event, Finish, Note, Phase, RunBlock, Stopped, decode, encode_order
 from gputune_tui.errors import ProtocolError
 from gputune_tui.trainer import events as events_module
@@ -94,15 +94,36 @@ def test_a_trial_without_a_parent_runs_all_the_same(text: str | None, monkeypatc
     EventSink.from_environment().send(Note("x"))
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_programs_that_the_trial_starts_inherit_the_pipe_only_when_asked(
-    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, keep: bool
-) -> None:
+def test_programs_that_the_trial_starts_do_not_inherit_the_pipe(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     os.set_inheritable(pipe.writer, True)
     monkeypatch.setenv(EVENTS_VARIABLE, str(pipe.writer))
-    EventSink.from_environment(keep_for_children=keep).send(Note("x"))
-    assert os.get_inheritable(pipe.writer) is keep
+    EventSink.from_environment().send(Note("x"))
+    assert not os.get_inheritable(pipe.writer)
     assert pipe.read() == [Note("x")]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_process_of_a_command_finds_the_pipe_that_its_launcher_has_closed(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    os.set_inheritable(pipe.writer, True)
+    place = f"{os.fstat(pipe.writer).st_ino} /proc/{os.getpid()}/fd/{pipe.file.fileno()}"
+    monkeypatch.setenv(EVENTS_PLACE_VARIABLE, place)
+    # In place of a number that is another file's by now.
+    monkeypatch.setenv(EVENTS_VARIABLE, "0" if is_closed else str(pipe.writer))
+    sink = EventSink.of_command()
+    sink.send(Note("x"))
+    assert os.get_inheritable(pipe.writer)
+    if is_closed:
+        assert sink._pipe is not None
+        os.close(sink._pipe._fd)
+    assert pipe.read() == [Note("x")]
+
+
+def test_a_command_without_a_parent_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("", "17", "17 /nowhere", f"17 {os.devnull}"):
+        monkeypatch.setenv(EVENTS_PLACE_VARIABLE, place)
+        EventSink.of_command().send(Note("x"))
 
 
 HOLDER = """

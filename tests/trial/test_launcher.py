@@ -76,17 +76,19 @@ def unpaced() -> Iterator[Pipes]:
     ],
 )
 def test_placeholders_are_filled_and_other_braces_stay(word: str, expected: str) -> None:
-    assert trial_command(command_job("train", word)) == ["train", expected]
+    assert trial_command(command_job("train", word), Path("d")) == ["train", expected]
 
 
 def test_values_are_not_filled_again() -> None:
     odd = "/env/{precision}{world_size}\\1/python"
     job = command_job("{python}", settings=TrainSettings(python=odd))
-    assert trial_command(job) == [odd]
+    assert trial_command(job, Path("d")) == [odd]
 
 
 def test_without_a_global_batch_its_placeholder_stays() -> None:
-    assert trial_command(command_job("{global_batch_size}", global_batch_size=None)) == ["{global_batch_size}"]
+    assert trial_command(command_job("{global_batch_size}", global_batch_size=None), Path("d")) == [
+        "{global_batch_size}"
+    ]
 
 
 def test_which_placeholders_a_command_holds() -> None:
@@ -98,9 +100,9 @@ def test_which_placeholders_a_command_holds() -> None:
 
 def test_a_class_runs_our_entry_point_under_the_chosen_interpreter() -> None:
     job = Job("trial", WorkloadRef("lm"), settings=SETTINGS)
-    assert trial_command(job) == [sys.executable, str(BOOTSTRAP)]
+    assert trial_command(job, Path("d")) == [sys.executable, str(BOOTSTRAP)]
     other = Job("trial", WorkloadRef("lm"), settings=TrainSettings(python="/env/bin/python"))
-    assert trial_command(other) == ["/env/bin/python", str(BOOTSTRAP)]
+    assert trial_command(other, Path("d")) == ["/env/bin/python", str(BOOTSTRAP)]
     assert BOOTSTRAP.is_file()
     assert KEEPER.is_file()
     assert (SCRIPT_HOOKS / "sitecustomize.py").is_file()
@@ -108,7 +110,7 @@ def test_a_class_runs_our_entry_point_under_the_chosen_interpreter() -> None:
 
 def test_an_inspection_of_a_command_is_ours_to_run() -> None:
     workload = WorkloadRef("train", command=("train", "{precision}"))
-    assert trial_command(Job("inspect", workload)) == [sys.executable, str(BOOTSTRAP)]
+    assert trial_command(Job("inspect", workload), Path("d")) == [sys.executable, str(BOOTSTRAP)]
 
 
 def test_the_keeper_starts_isolated_and_the_command_follows_two_dashes(pipes: Pipes, tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from textual.widgets import Footer
 from gputune_tui.domain.choices import BATCH
 from gputune_tui.domain.knobs import knob_named, value_text
 from gputune_tui.engine.commands import Search, StudyConfig
-from gputune_tui.engine.events import DeviceInUse, Previewed, TrialFinished, TrialStarted
+from gputune_tui.engine.events import DeviceInUse, Previewed, StudyOpened, TrialFinished, TrialStarted
 from gputune_tui.engine.requests import Export, Open, Preview
+from gputune_tui.engine.script_text import script_lines
 from gputune_tui.ranking.taints import neighbour_text
 from gputune_tui.ranking.wording import why_unranked
 from gputune_tui.tui import node_lines, tune_lines
@@ -94,6 +95,8 @@ class MainScreen(NodeScreen):
                 self.node.mark(isinstance(event, TrialStarted))
             elif isinstance(event, DeviceInUse):
                 self._ask_to_share(event)
+            elif isinstance(event, StudyOpened):
+                self._tell_script(event)
             elif isinstance(event, Previewed) and self._on_preview is not None:
                 self._on_preview(event)
         state = self.tune.state
@@ -101,6 +104,13 @@ class MainScreen(NodeScreen):
         opened = state.opened
         on_gpu = opened is not None and opened.identity.environment.device_kind != "cpu"
         self.node.budget_bytes = opened.budget.device_bytes if opened is not None and on_gpu else None
+
+    def _tell_script(self, event: StudyOpened) -> None:
+        """Before the first trial of a script: what it does by itself."""
+        script = event.identity.script
+        if script is not None and not event.finished_trials:
+            lines: list[Line] = [((line, ""),) for line in script_lines(script)]
+            self.app.push_screen(ReadDialog("The script as it is", lines))
 
     def _ask_to_share(self, event: DeviceInUse) -> None:
         """A trial beside somebody else's process is started only by who has read whose it is."""

@@ -37,8 +37,17 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
+COMMAND = "--"
+"""What a command begins with, as on the command line."""
+
+
+def _named(config: StudyConfig) -> str:
+    workload = config.workload
+    return f"{COMMAND} {shlex.join(workload.command)}" if workload.command else workload.name
+
+
 FIELDS = (
-    Field("workload", "workload", "lm, ./train.py, ./train.py:Class, package.module:Class", lambda c: c.workload.name),
+    Field("workload", "workload", "lm, ./file.py:Class, package.module:Class, or -- python train.py ...", _named),
     Field(
         "options",
         "options (-D)",
@@ -68,9 +77,9 @@ def read_form(texts: dict[str, str], before: StudyConfig | None) -> StudyConfig:
     batch = given["batch"]
     if batch and not (batch.isdecimal() and int(batch) > 0):
         raise UsageError(f"{batch} is no global batch; write a whole number of samples")
-    workload = WorkloadRef(given["workload"], options)
-    if before is not None and before.workload.command and before.workload.name == workload.name:
-        workload = before.workload
+    workload = _workload(given["workload"], options)
+    if before is not None and before.workload.command and before.workload.command == workload.command:
+        workload = before.workload  # with what the form does not show: --flag, --samples-per-step
     return replace(
         before or StudyConfig(workload),
         workload=workload,
@@ -79,6 +88,25 @@ def read_form(texts: dict[str, str], before: StudyConfig | None) -> StudyConfig:
         global_batch_size=int(batch) if batch else None,
         study=given["study"] or None,
     )
+
+
+def _workload(text: str, options: dict[str, str]) -> WorkloadRef:
+    """What the first field names.
+
+    Raises:
+        UsageError: a command that cannot be split into words, or that has options.
+    """
+    if text.split(maxsplit=1)[0] != COMMAND:
+        return WorkloadRef(text, options)
+    try:
+        command = tuple(shlex.split(text)[1:])
+    except ValueError as error:
+        raise UsageError(f"the command cannot be read: {error}") from None
+    if not command:
+        raise UsageError("nothing follows --; write for example -- python train.py")
+    if options:
+        raise UsageError("options (-D) are for workloads; give a command its options in the command itself")
+    return WorkloadRef(" ".join(command), command=command)
 
 
 class OpenDialog(ModalScreen["StudyConfig | None"]):

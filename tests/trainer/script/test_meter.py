@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from gputune_tui.domain.job import Job, MeasurePlan
 from gputune_tui.domain.protocol import BlockDone, DataRead, Done, Phase
 from gputune_tui.domain.study import WorkloadRef
-from gputune_tui.trainer import script
 from gputune_tui.trainer.contention import BlockWatch
-from gputune_tui.trainer.script import ScriptMeter, prefetched_batches
+from gputune_tui.trainer.script import meter as script
+from gputune_tui.trainer.script.meter import ScriptMeter, prefetched_batches
 from tests.trainer.forked import in_fork
 from tests.trainer.scripted import Clock, Recorder, ScriptedCpu
 
@@ -32,7 +34,7 @@ def steps_of_blocks(monkeypatch: pytest.MonkeyPatch, drop_s: float | None, prefe
     clock, events = Clock(), Recorder()
     monkeypatch.setattr(script, "time", clock)
     monkeypatch.setattr(script, "prefetched_batches", lambda: prefetched)
-    meter = ScriptMeter(job(), events)
+    meter = ScriptMeter(job(), events, folder=Path(tempfile.mkdtemp()))
     meter._watch = BlockWatch(ScriptedCpu())
 
     def drop() -> bool:

@@ -1,34 +1,39 @@
-"""A user's own script as a trial: its optimizer steps are counted and timed from outside by torch's global hooks."""
+"""Times a script's optimizer steps from outside: warm-up found from the data, timed blocks, the end of all ranks."""
 
 from __future__ import annotations
 
 import gc
-import json
 import math
 import os
 import platform
 import statistics
 import sys
 import time
-import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from gputune_tui.domain.job import JOB_VARIABLE, Job
-from gputune_tui.domain.plain import from_plain
+from gputune_tui.domain.job import Job
 from gputune_tui.domain.protocol import BlockDone, DataRead, Done, Error, Hello, Memory, Warmup
-from gputune_tui.domain.trial import FailureReason, MemoryPeaks
-from gputune_tui.trainer.classify import classify
+from gputune_tui.domain.protocol import Guard as GuardEvent
+from gputune_tui.domain.trial import FailureReason, MemoryPeaks, StepBreakdown
 from gputune_tui.trainer.contention import BlockWatch, Reading
 from gputune_tui.trainer.data_temperature import DataWatch
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.faults import OverBudget
 from gputune_tui.trainer.memory import CpuMemory, CudaMemory, MemoryWatch, lift_data_limit
 from gputune_tui.trainer.meter import PREFETCH_FACTOR_USED, has_settled
+from gputune_tui.trainer.script.ending import Ending
+from gputune_tui.trainer.script.ranks import Ranks, trial_folder
+from gputune_tui.trainer.script.witness import StepWitness
 
 
 def prefetched_batches() -> int:
@@ -38,53 +43,64 @@ def prefetched_batches() -> int:
     return sum(int(loader._num_workers) * int(loader._prefetch_factor or 0) for loader in loaders)
 
 
-def arm() -> None:
-    """Register the hooks for the job named in the environment."""
-    job = from_plain(Job, json.loads(Path(os.environ[JOB_VARIABLE]).read_text(encoding="utf-8")))
-    ScriptMeter(job, EventSink.from_environment(keep_for_children=True)).arm()
-
-
 class ScriptMeter:
     """Counts optimizer steps of the script, finds the end of its warm-up, times blocks, then ends the script.
 
     The process is ended by SystemExit from the hook, so that `finally` blocks and atexit handlers of the script run.
-    Without a model there is no breakdown and no guard.
+
+    Args:
+        job: what is measured.
+        events: takes the figures.
+        witness: looks at the first steps for the guard.
+        folder: where ranks find each other; None is the trial's own.
     """
 
-    def __init__(self, job: Job, events: EventSink) -> None:
+    def __init__(
+        self, job: Job, events: EventSink, witness: StepWitness | None = None, folder: Path | None = None
+    ) -> None:
         self._job = job
         self._events = events
-        self._owner = os.getpid()
         self._plan = job.plan
-        samples = job.workload.samples_per_step or job.global_batch_size
-        assert samples is not None
-        self._samples_per_step = samples
+        self._folder = folder
+        self._declared = job.workload.samples_per_step or job.global_batch_size or 0
+        self._samples: Callable[[], int] | None = None
+        self._wait_s: Callable[[], float] | None = None
+        self._witness = witness
+        self.ending = Ending(job, events, self._last_peaks, lambda: self._memory.cap if self._memory else None)
         self._memory: MemoryWatch | None = None
         self._peaks: MemoryPeaks | None = None
         self._times: list[float] = []
         self._block_times: list[float] = []
         self._last: float | None = None
         self._block_began = 0.0
+        self._samples_before = 0
+        self._wait_before_s = 0.0
+        self._waited_s = 0.0
+        self._timed_steps = 0
+        self._steps = 0
+        """All of this process so far; ranks that exchange gradients make the same step at a time."""
+        self._last_step: int | None = None
+        """With which this rank ends, like the others."""
         self._watch = BlockWatch()
         self._before: Reading | None = None
         self._steps_per_block = 0
         self._blocks = 0
         self._timed_s = 0.0
         self._started = time.perf_counter()
-        self._finished = False
         self._data = DataWatch(job, events.beat)
         self._untimed_steps = 0
         """Steps before the next block that use up what was read before the page cache was dropped."""
         self._untimed_until = 0.0
         self._is_between_blocks = False
         self._optimizer_id: int | None = None
+        self._ranks: Ranks | None = None
 
     def arm(self) -> None:
         """Start watching: torch is imported, no model exists yet."""
         self._watch.begin()
+        register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
-        self._chained_hook = sys.excepthook
-        sys.excepthook = self._report_exception
+        self.ending.install()
         if self._job.device == "cpu":
             budget = self._job.budget_bytes
             # Loader workers are free of the cap, as those of a workload are.
@@ -97,35 +113,52 @@ class ScriptMeter:
                 self._events.send(Error(FailureReason.OVER_BUDGET, str(fault)))
                 sys.exit(1)
 
+    def count(self, samples: Callable[[], int], wait_s: Callable[[], float] | None = None) -> None:
+        """Count the samples in place of taking them as declared.
+
+        Args:
+            samples: those of this rank so far.
+            wait_s: seconds that it has waited for its loader so far; None where there is none.
+        """
+        self._samples, self._wait_s = samples, wait_s
+
     def _begin(self, optimizer: Optimizer) -> None:
-        """The first optimizer step has run: this process trains. Processes that never step stay silent."""
-        self._events.send(Hello(os.getpid(), platform.python_version(), torch.__version__))
+        """The first optimizer step: this process trains. Processes that never step stay silent."""
+        self.ending.owner = os.getpid()
+        self._optimizer_id = id(optimizer)
+        self._ranks = Ranks(self._folder or trial_folder())
         if self._memory is None and torch.cuda.is_initialized():
             device = torch.device("cuda", torch.cuda.current_device())
             self._memory = CudaMemory(device, self._job.budget_bytes, self._job.device_free_bytes)
-        self._events.phase("warm_up")
-        self._optimizer_id = id(optimizer)
+        if self._ranks.speaks:
+            self._events.send(Hello(os.getpid(), platform.python_version(), torch.__version__))
+            self._events.phase("warm_up")
 
-    def _report_exception(
-        self, kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
-    ) -> None:
-        """An exception that ends the script is told with its type, file and line; then the script's own hook runs."""
-        if os.getpid() == self._owner and not self._finished:
-            cap = self._memory.cap if self._memory else None
-            lift_data_limit()
-            self._report_memory()
-            peak = self._peaks.device_peak_bytes if self._peaks else None
-            self._events.send(classify(error, cap, self._job.budget_bytes, peak))
-        self._chained_hook(kind, error, trace)
+    def _counts(self, optimizer: Optimizer) -> bool:
+        """Whether a step of this optimizer is a step of the training: of several optimizers the first counts."""
+        if self.ending.is_over:
+            return False
+        # Ranks may be forked from a process that was armed; loader workers are, too, but never step.
+        if self._optimizer_id is None or os.getpid() != self.ending.owner:
+            self._begin(optimizer)
+        return id(optimizer) == self._optimizer_id
+
+    def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        if self._witness is not None and self._counts(optimizer):
+            self._witness.before_update(optimizer)
 
     def _after_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        # Loader workers inherit the hook by fork but never step; a second optimizer of a step is not a step of its own.
-        if os.getpid() != self._owner or self._finished:
+        if not self._counts(optimizer):
             return
-        if self._optimizer_id is None:
-            self._begin(optimizer)
-        if id(optimizer) != self._optimizer_id:
+        self._steps += 1
+        if self._witness is not None:
+            self._witness.after_update()
+        assert self._ranks is not None
+        if not self._ranks.speaks:
+            self._follow(self._ranks)
             return
+        if self._last_step is not None:
+            self._finish()
         if torch.cuda.is_initialized() and (self._steps_per_block == 0 or self._ends_block()):
             torch.cuda.synchronize()
         now = time.perf_counter()
@@ -141,6 +174,18 @@ class ScriptMeter:
             self._end_block(now)
         else:
             self._events.beat()
+
+    def _follow(self, ranks: Ranks) -> None:
+        """One of the other ranks: leaves its peaks now and then, and ends with the one that speaks."""
+        if not ranks.trains_along:
+            return
+        now = time.perf_counter()
+        if self._memory is not None and (self._last is None or now - self._last > self._plan.block_s):
+            self._last = now
+            ranks.tell_peaks(self._memory.peaks())
+        if ranks.must_stop(self._steps):
+            self.ending.is_over = True
+            sys.exit(0)
 
     def _ends_block(self) -> bool:
         return len(self._block_times) + 1 >= self._steps_per_block
@@ -186,30 +231,66 @@ class ScriptMeter:
     def _begin_block(self) -> None:
         self._data.begin()
         self._before = self._watch.read()
+        self._samples_before = self._samples() if self._samples else 0
+        self._wait_before_s = self._wait_s() if self._wait_s else 0.0
         self._last = self._block_began = time.perf_counter()
+
+    def _samples_of(self, steps: int) -> int:
+        """Samples of so many steps over all ranks, which go through the same number each."""
+        if self._samples is None:
+            return steps * self._declared
+        assert self._ranks is not None
+        return (self._samples() - self._samples_before) * self._ranks.world_size
 
     def _end_block(self, now: float) -> None:
         assert self._before is not None
         steps, elapsed_s = len(self._block_times), now - self._block_began
-        block = self._watch.block(self._before, steps * self._samples_per_step, steps, elapsed_s)
+        block = self._watch.block(self._before, self._samples_of(steps), steps, elapsed_s)
         self._blocks += 1
+        self._timed_steps += steps
         self._timed_s += elapsed_s
+        self._waited_s += self._wait_s() - self._wait_before_s if self._wait_s else 0.0
         self._data.end(block.samples)
         self._report_memory()
         self._events.send(BlockDone(block, tuple(self._block_times), self._plan.blocks))
         time_is_up = self._blocks >= self._plan.min_blocks and self._timed_s > self._plan.max_timed_s
-        if self._blocks >= self._plan.blocks or time_is_up:
-            self._finished = True
-            self._events.phase("finish")
-            if (reads := self._data.record(None)) is not None:
-                self._events.send(DataRead(reads))
-            self._events.send(Done(None))
-            sys.exit(0)
-        self._start_block()
+        if not (self._blocks >= self._plan.blocks or time_is_up):
+            self._start_block()
+        elif self._ranks is not None and self._ranks.world_size > 1:
+            self._last_step = self._steps + 1
+            self._ranks.stop_with(self._last_step)
+        else:
+            self._finish()
+
+    def _finish(self) -> NoReturn:
+        """Tell the rest and end the script."""
+        assert self._ranks is not None
+        self.ending.is_over = True
+        if self._witness is not None and (record := self._witness.record()) is not None:
+            self._events.send(GuardEvent(record))
+        self._events.phase("finish")
+        if (reads := self._data.record(None)) is not None:
+            self._events.send(DataRead(reads))
+        self._events.send(Done(self._breakdown()))
+        self._ranks.tell_over()
+        sys.exit(0)
+
+    def _breakdown(self) -> StepBreakdown | None:
+        """What can be told apart from outside: the wait for the loader."""
+        if self._wait_s is None:
+            return None
+        total_s, wait_s = self._timed_s / self._timed_steps, self._waited_s / self._timed_steps
+        return StepBreakdown(wait_s, None, None, None, None, None, max(0.0, total_s - wait_s), max(total_s, wait_s))
+
+    def _last_peaks(self) -> MemoryPeaks | None:
+        self._report_memory()
+        return self._peaks
 
     def _report_memory(self) -> None:
-        if self._memory is not None and os.getpid() == self._owner:
+        if self._memory is not None and os.getpid() == self.ending.owner:
             peaks = self._memory.peaks()
+            if self._ranks is not None:
+                peaks = self._ranks.largest(peaks)
             if peaks != self._peaks:
                 self._peaks = peaks
                 self._events.send(Memory(peaks, self._memory.fixed_overhead_bytes, self._memory.resident_mark_bytes))

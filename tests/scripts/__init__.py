@@ -1,0 +1,1 @@
+"""Training scripts as people write them, unaware of this program; each in the manner of a public one."""
