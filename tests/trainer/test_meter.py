@@ -298,15 +298,16 @@ def test_each_step_of_real_training_says_that_the_trial_goes_on(
     assert bench.events.beats - before == accumulation_steps
 
 
-@pytest.mark.parametrize(("step_s", "at_once"), [(STEP_S, 1), (FAST_S, 1), (1 / 256, 5)])
+@pytest.mark.parametrize(
+    ("step_s", "at_once", "lead_in"), [(0.5, 1, 0), (STEP_S, 4, 0), (FAST_S, 16, 0), (1 / 256, 64, 5)]
+)
 def test_plain_steps_are_run_a_few_at_a_time_and_each_is_timed_and_counted(
-    monkeypatch: pytest.MonkeyPatch, step_s: float, at_once: int
+    monkeypatch: pytest.MonkeyPatch, step_s: float, at_once: int, lead_in: int
 ) -> None:
     bench = Bench(monkeypatch)
     real_training(bench, 1, itertools.cycle([2, 2, 3]), step_s)
     bench.meter.warm_up()
     beats = bench.events.beats
-    lead_in = at_once if at_once > 1 else 0
     bench.meter.block()
     [event] = bench.done
     assert event.block.elapsed_s == PLAN.block_s
@@ -315,7 +316,7 @@ def test_plain_steps_are_run_a_few_at_a_time_and_each_is_timed_and_counted(
     before = bench.warmup.steps + lead_in
     assert event.block.samples == sum((2, 2, 3)[n % 3] for n in range(before, before + event.block.steps))
     assert event.block.new_shapes == 0
-    assert bench.events.beats - beats == math.ceil((event.block.steps + lead_in) / at_once)
+    assert bench.events.beats - beats == math.ceil(event.block.steps / at_once) + (lead_in > 0)
 
 
 def test_short_steps_start_before_their_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,10 +345,10 @@ def test_a_loss_that_is_not_finite_within_plain_steps_is_met_at_the_end_of_the_b
     bench = Bench(monkeypatch, plan=MeasurePlan(max_warmup_s=0))
     model = real_training(bench, 1)
     bench.meter.warm_up()
-    bench.meter._steps_per_block, bench.meter._steps_at_once = 7, 5
+    bench.meter._steps_per_block, bench.meter._steps_at_once, bench.meter._lead_in_steps = 7, 5, 2
     with torch.no_grad():
         model.weight.fill_(float("inf"))
-    with pytest.raises(NonFinite, match=f"at optimizer step {bench.warmup.steps + 5 + 7}"):
+    with pytest.raises(NonFinite, match=f"at optimizer step {bench.warmup.steps + 2 + 7}"):
         bench.meter.block()
 
 

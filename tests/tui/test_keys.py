@@ -9,6 +9,7 @@ import pytest
 from textual.screen import Screen
 
 from gputune_tui.domain.conditions import Neighbour
+from gputune_tui.domain.script import ScriptFacts
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.trial import FailureReason
 from gputune_tui.engine.commands import Compare, RunSettings, Search
@@ -16,6 +17,8 @@ from gputune_tui.engine.events import (
     DeviceInUse,
     Problem,
     QueueChanged,
+    StudyOpened,
+    StudyTrials,
     TaskEnded,
     TaskStarted,
     TrialFinished,
@@ -26,7 +29,7 @@ from gputune_tui.tui.actions import ACTIONS, bindings, key_text
 from gputune_tui.tui.glyphs import ASCII, UNICODE
 from gputune_tui.tui.help_text import help_lines
 from gputune_tui.tui.screens.main_screen import MainScreen
-from tests.ranking.make import complete, failed, launch
+from tests.ranking.make import BUDGET, complete, failed, identity, launch
 from tests.tui.scripted import BASELINE, Driven, drive, make_app
 
 B = replace(BASELINE, precision="bf16")
@@ -240,6 +243,25 @@ def test_the_palette_does_what_the_key_does() -> None:
         await it.press("q")
         await it.until(lambda: it.app._exit)
         assert it.app.return_value == 0
+
+    drive(steps)
+
+
+def test_what_a_script_does_by_itself_is_shown_before_its_first_trial() -> None:
+    async def steps(it: Driven) -> None:
+        facts = ScriptFacts(
+            32, world_size=2, model="Net", optimizer="SGD", refused={"compile": "it compiles by itself"}
+        )
+        script = replace(identity(), script=facts)
+        it.engine.say(StudyOpened("/s", script, 1, BUDGET, 0), StudyTrials((), BASELINE))
+        await it.until(it.in_dialog)
+        for words in ("The script as it is", "Net", "micro_batch_size 32", "2 ranks", "it compiles by itself"):
+            assert words in it.text()
+        await it.press("escape")
+        assert not it.in_dialog()
+        it.engine.say(StudyOpened("/s", script, 1, BUDGET, 3), StudyTrials((), BASELINE))
+        await it.until(lambda: it.state.opened is not None and it.state.opened.finished_trials == 3)
+        assert not it.in_dialog()
 
     drive(steps)
 

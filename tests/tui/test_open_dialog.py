@@ -68,6 +68,21 @@ def test_what_cannot_be_read_is_said(changes: dict[str, str], word: str) -> None
     assert "\n" not in str(caught.value)
 
 
+def test_a_command_is_typed_as_on_the_command_line() -> None:
+    found = read_form({**EMPTY, "workload": "-- python train.py --name 'a b'", "batch": "8"}, None)
+    assert found.workload.command == ("python", "train.py", "--name", "a b")
+    assert found.detects
+    assert read_form({field.name: field.read(found) for field in FIELDS}, found) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "word"), [("--", "", "nothing follows"), ("-- a 'b", "", "quotation"), ("-- a", "k=v", "-D")]
+)
+def test_a_command_that_cannot_be_is_said(text: str, options: str, word: str) -> None:
+    with pytest.raises(UsageError, match=word):
+        read_form({**EMPTY, "workload": text, "options": options}, None)
+
+
 def test_the_form_in_the_program() -> None:
     async def steps(it: Driven) -> None:
         for name in builtin_names():

@@ -74,11 +74,12 @@ class WatchedLoader:
         Of smaller batches than the script asked for, those that its own last batch would not have had are left out.
         """
         loader = self.loader()
-        sampler = None if loader is None else getattr(loader, "sampler", None)
-        size = None if loader is None else loader.batch_size
-        total = dataset_length(sampler)
-        if size is None or total is None or type(loader.batch_sampler) is not BatchSampler:
+        batches = None if loader is None else loader.batch_sampler
+        # A framework's loader has the batch sampler alone.
+        total = dataset_length(getattr(batches, "sampler", None))
+        if type(batches) is not BatchSampler or total is None:
             return None
+        size = int(batches.batch_size)
         if self.drop_last:
             unit = self.wanted_batch_size or size
             total -= total % unit
@@ -210,7 +211,7 @@ class LoaderWatch:
 
         def length(loader: Any) -> int:
             watched = self._of_loader.get(loader)
-            total = dataset_length(getattr(loader, "sampler", None))
+            total = dataset_length(getattr(loader.batch_sampler, "sampler", None))
             if watched is None or watched.wanted_batch_size is None or total is None:
                 return int(original(loader))
             whole, rest = divmod(total, watched.wanted_batch_size)

@@ -203,7 +203,7 @@ class Accumulation:
                     "the script steps two optimizers, and which of its losses belong to which cannot be told; "
                     f"{_BY_TEMPLATE}"
                 )
-            if args or kwargs.get("closure") is not None:
+            if any(value is not None for value in (*args, kwargs.get("closure"))):
                 self._refuse(
                     f"the script gives its optimizer a closure, which computes the loss inside the step; {_BY_TEMPLATE}"
                 )
