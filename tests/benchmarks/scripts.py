@@ -41,7 +41,7 @@ def cases() -> list[Case]:
     mnist, ddp = str(SCRIPTS / "mnist.py"), str(SCRIPTS / "ddp.py")
     return [
         Case("python", (python, mnist), 32),
-        Case("python, own accumulation", (python, str(SCRIPTS / "sequential_checkpoints.py")), 16),
+        Case("python, checkpoint_sequential", (python, str(SCRIPTS / "sequential_checkpoints.py")), 16),
         Case("bash", ("bash", "-c", f"cd /tmp; {python} {mnist} --batch-size 64"), 64),
         Case("torchrun, 2 ranks", (torchrun, "--standalone", "--nproc-per-node=2", ddp), 32),
         Case("mp.spawn, 2 ranks", (python, ddp), 32),
