@@ -60,6 +60,10 @@ class Ending:
     """Processes beside its main one at that moment."""
 
 
+_UNSEEN = (
+    "; no Python process of it was seen importing torch: does it set PYTHONPATH anew (keep what is there: "
+    "PYTHONPATH=src:$PYTHONPATH), or start Python with -I, -E or -S?"
+)
 _NATIVE_FAULTS = (
     signal.SIGSEGV,
     signal.SIGABRT,
@@ -70,6 +74,7 @@ _NATIVE_FAULTS = (
 )
 _PHASE_WORDS = {
     "start": "starting",
+    "script": "running before its first optimizer step",
     "import": "importing the workload",
     "build": "building the model",
     "warm_up": "warming up",
@@ -180,7 +185,9 @@ def _exited(code: int, ending: Ending) -> tuple[FailureReason, str, bool]:
     if ending.is_command and code == 127 and ending.phase == "start":
         return FailureReason.CRASH, f"the command could not be run{last}", True
     if code == 0:
-        hint = "; it never called enough optimizer steps" if ending.is_command else ""
+        hint = ""
+        if ending.is_command:
+            hint = _UNSEEN if ending.phase == "start" else "; it never called enough optimizer steps"
         text = f"it ended by itself (exit code 0) while {_activity(ending)}, before the measurement was complete{hint}"
         return FailureReason.ENDED_EARLY, text, True
     return FailureReason.CRASH, f"it ended with exit code {code} while {_activity(ending)}{last}", True

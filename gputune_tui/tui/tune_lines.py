@@ -255,6 +255,7 @@ PHASES = {
     "breakdown": "taking the step apart",
     "finish": "finishing",
     "noise": "measuring the loss's noise",
+    "script": "starting the script",
     "detect": "looking at the script's first steps",
 }
 """Words for the phases of a trial (`domain.protocol.Phase`)."""

@@ -7,25 +7,26 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from gputune_tui.domain.job import JOB_VARIABLE, RUN_VARIABLE, Job
 from gputune_tui.domain.plain import from_plain
 from gputune_tui.domain.protocol import Note
+from gputune_tui.errors import ExitCode
 from gputune_tui.trainer.events import EventSink
 from gputune_tui.trainer.script.detector import ScriptDetector
 from gputune_tui.trainer.script.ending import Ending, end_with_children
 from gputune_tui.trainer.script.injection import Injection
+from gputune_tui.trainer.script.loaders import Refuse
 from gputune_tui.trainer.script.meter import ScriptMeter
 from gputune_tui.trainer.script.model import CallCount
 from gputune_tui.trainer.script.observer import ScriptObserver
 from gputune_tui.trainer.script.patches import Patches
 from gputune_tui.trainer.script.promise import Promise
-from gputune_tui.trainer.script.ranks import rank_and_world_size
+from gputune_tui.trainer.script.ranks import SPEAKER_FILE, rank_and_world_size, trial_folder
 from gputune_tui.trainer.script.witness import StepWitness
-from gputune_tui.trainer.seeding import seed_everything
 
 
 def arm() -> None:
@@ -37,7 +38,8 @@ def arm() -> None:
     job = from_plain(Job, json.loads(Path(os.environ[JOB_VARIABLE]).read_text(encoding="utf-8")))
     events = EventSink.of_command()
     end_with_children(patches)
-    seed_everything(job.seed)
+    if not os.path.exists(trial_folder() / SPEAKER_FILE):
+        events.phase("script")
     if job.kind == "detect":
         _arm_detection(job, events, patches)
     else:
@@ -50,9 +52,12 @@ def _arm_run(job: Job, patches: Patches) -> None:
     def say(text: str) -> None:
         print(f"gputune-tui: {text}", file=sys.stderr, flush=True)
 
-    ending = Ending(job, EventSink(None), lambda: None, lambda: None)
+    def refuse(reason: str) -> NoReturn:
+        say(f"the job cannot run under these settings: {reason}")
+        sys.exit(ExitCode.USAGE)
+
     say_once = once(say if rank_and_world_size()[0] == 0 else lambda _text: None)
-    injection = _injection(job, ending, say_once)
+    injection = _injection(job, refuse, say_once)
     by_loader = job.claim is not None and job.script.counted_by == "loader"
     injection.install(patches, watch_batches=by_loader)
     steps = AfterStep()
@@ -65,7 +70,7 @@ def _arm_run(job: Job, patches: Patches) -> None:
 
 def _arm_detection(job: Job, events: EventSink, patches: Patches) -> None:
     ending = Ending(job, events, lambda: None, lambda: None)
-    injection = _injection(job, ending, lambda _text: None)
+    injection = _injection(job, ending.refuse, lambda _text: None)
     injection.optimizers.install(patches)
     injection.loaders.install(patches, watch_batches=True)
     observer = ScriptObserver(injection.loaders, injection.finder)
@@ -82,7 +87,12 @@ def _arm_trial(job: Job, events: EventSink, patches: Patches) -> None:
     meter = ScriptMeter(job, events, witness)
     # Before anything is allocated or refused: what comes is reported, and held to the budget.
     meter.arm()
-    injection = _injection(job, meter.ending, once(lambda text: events.send(Note(text))))
+
+    def tell(text: str) -> None:
+        events.send(Note(text))
+        print(f"gputune-tui: {text}", file=sys.stderr, flush=True)  # for the log
+
+    injection = _injection(job, meter.ending.refuse, once(tell))
     injection.install(patches, watch_batches=by_loader)
     injection.loaders.on_batch = events.beat
     if injection.accumulation is not None:
@@ -97,9 +107,9 @@ def _arm_trial(job: Job, events: EventSink, patches: Patches) -> None:
     AfterStep().call(injection.finder.first_step_done)
 
 
-def _injection(job: Job, ending: Ending, note: Callable[[str], None]) -> Injection:
+def _injection(job: Job, refuse: Refuse, note: Callable[[str], None]) -> Injection:
     assert job.settings is not None
-    return Injection(job.settings, job.script, "cpu" if job.device == "cpu" else "cuda", ending.refuse, note)
+    return Injection(job.settings, job.script, "cpu" if job.device == "cpu" else "cuda", refuse, note)
 
 
 def once(say: Callable[[str], None]) -> Callable[[str], None]:

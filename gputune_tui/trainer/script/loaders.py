@@ -77,7 +77,7 @@ class WatchedLoader:
         batches = None if loader is None else loader.batch_sampler
         # A framework's loader has the batch sampler alone.
         total = dataset_length(getattr(batches, "sampler", None))
-        if type(batches) is not BatchSampler or total is None:
+        if batches is None or type(batches) is not BatchSampler or total is None:
             return None
         size = int(batches.batch_size)
         if self.drop_last:

@@ -84,6 +84,11 @@ class ScriptMeter:
         self._watch = BlockWatch()
         self._before: Reading | None = None
         self._steps_per_block = 0
+        self._prefetched: int | None = None
+        settings = job.settings
+        is_cut = settings is not None and "accumulation_steps" in job.script.injected
+        self._batches_per_step = settings.accumulation_steps if settings is not None and is_cut else 1
+        """At least so many."""
         self._blocks = 0
         self._timed_s = 0.0
         self._started = time.perf_counter()
@@ -198,7 +203,7 @@ class ScriptMeter:
             return
         settled = has_settled(self._times) and len(self._times) >= plan.min_warmup_steps
         over = len(self._times) >= plan.max_warmup_steps or now - self._started > plan.max_warmup_s
-        if settled or over:
+        if (settled or over) and self._has_used_up_prefetched():
             step_s = max(statistics.median(self._times[-3:]), 1e-9)
             self._steps_per_block = max(1, math.ceil(plan.block_s / step_s))
             use = self._watch.since_begin()
@@ -206,6 +211,12 @@ class ScriptMeter:
             self._events.send(Warmup(len(self._times) + 1, now - self._started, settled, others, idle))
             self._events.phase("measure")
             self._start_block()
+
+    def _has_used_up_prefetched(self) -> bool:
+        """Batches that workers prepared before make the first steps look faster than they are."""
+        if self._prefetched is None:
+            self._prefetched = prefetched_batches()
+        return len(self._times) * self._batches_per_step >= PREFETCH_FACTOR_USED * self._prefetched
 
     def _start_block(self) -> None:
         self._block_times = []

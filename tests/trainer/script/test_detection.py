@@ -131,3 +131,11 @@ def test_megabytes_of_output_do_not_matter(tmp_path: Path) -> None:
 def test_two_optimizers_keep_their_batches(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, "misbehaving.py", "two-optimizers")
     assert "2 optimizers take turns" in str(facts.refusal("micro_batch_size"))
+
+
+def test_a_command_that_hides_our_hook_is_told_what_to_do(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "mnist.py")
+    facts, failure = look(tmp_path, (), ("bash", "-c", f"PYTHONPATH=/src {sys.executable} {script} --epochs 1"))
+    assert facts is None
+    assert failure is not None
+    assert "PYTHONPATH=src:$PYTHONPATH" in failure.message

@@ -121,3 +121,12 @@ def test_channels_last_is_the_same_to_rounding(tmp_path: Path, mnist: ScriptFact
     found, said = weights(tmp_path, mnist, FEW, channels_last=True)
     assert "channels_last" in said
     assert relative_l2(found, plain(*FEW)) <= 1e-5
+
+
+def test_a_job_that_cannot_run_so_says_why_and_ends(tmp_path: Path, mnist: ScriptFacts) -> None:
+    settings = settings_of(mnist, activation_checkpointing="full")
+    order = ScriptOrder(("activation_checkpointing",))
+    done = run_script(MNIST, settings, order)
+    assert done.returncode == 2
+    assert "gputune-tui: the job cannot run under these settings: no repeated blocks" in done.stderr
+    assert "Traceback" not in done.stderr
