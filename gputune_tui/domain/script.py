@@ -54,6 +54,9 @@ class ScriptFacts:
     """What runs the loop, where the script does not itself: transformers.Trainer, Lightning, accelerate."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Knob -> why it cannot be set from outside exactly."""
+    torch: str | None = None
+    python: str | None = None
+    """Versions of what it runs under."""
     remarks: tuple[str, ...] = ()
     """What its author would want to know."""
 

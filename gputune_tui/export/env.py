@@ -7,7 +7,7 @@ import shlex
 from gputune_tui.domain.knobs import KNOB_BY_NAME, value_text
 from gputune_tui.export.accelerate import ACCUMULATION_VARIABLE
 from gputune_tui.export.evidence import comments
-from gputune_tui.export.measured import Measured, cpu_threads
+from gputune_tui.export.measured import Measured, cpu_threads, set_from_outside
 from gputune_tui.export.report import ExportReport
 from gputune_tui.export.target import Rendered, head_lines
 
@@ -41,5 +41,6 @@ def assignments(report: ExportReport) -> list[str]:
 
 def render(report: ExportReport) -> Rendered:
     """One assignment a line, which a shell, systemd and docker's --env-file read alike."""
-    head = head_lines(report, "the measured settings as environment variables: set -a; . FILE; set +a", ())
-    return Rendered(comments(head) + "".join(f"{line}\n" for line in assignments(report)))
+    remarks = set_from_outside(report)
+    head = head_lines(report, "the measured settings as environment variables: set -a; . FILE; set +a", remarks)
+    return Rendered(comments(head) + "".join(f"{line}\n" for line in assignments(report)), remarks)

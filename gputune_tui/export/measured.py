@@ -107,6 +107,19 @@ class Measured:
         return _IN_CODE[name].get(kind, "").format(value=value, number=number, device=self.device_kind)
 
 
+def set_from_outside(report: ExportReport) -> tuple[str, ...]:
+    """A sentence for the knobs that a trial has set in a script which has no flag for them; none without any."""
+    names = report.script.injected if report.script else ()
+    if not names:
+        return ()
+    values = report.settings.as_dict()
+    knobs = ", ".join(f"{name}={value_text(values[name])}" for name in names)
+    return (
+        f"{knobs} {'was' if len(names) == 1 else 'were'} set in the script from outside, which this file cannot do; "
+        "gputune-tui run CONFIG.yaml -- COMMAND does it, with the file of --to yaml",
+    )
+
+
 def cpu_threads(report: ExportReport) -> int | None:
     """Threads that torch had in a trial on a CPU; None on a GPU."""
     cpus = report.environment.effective_cpus

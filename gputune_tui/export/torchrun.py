@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gputune_tui.domain.template import fill_placeholders
 from gputune_tui.export.env import assignments
 from gputune_tui.export.evidence import comments
-from gputune_tui.export.measured import Measured
+from gputune_tui.export.measured import Measured, set_from_outside
 from gputune_tui.export.report import ExportReport
 from gputune_tui.export.target import Rendered, head_lines
 
@@ -26,13 +26,15 @@ def render(report: ExportReport) -> Rendered:
         remarks = Measured(report).not_written("torchrun")
     else:
         filled = fill_placeholders(workload, settings, report.global_batch_size)
-        script = _script_of(filled)
+        # A script that starts its ranks by itself is no rank of torchrun's.
+        script = _script_of(filled) if settings.world_size == 1 else None
         words = shlex.join(filled)
         if script is not None:
             # By the same interpreter: the torchrun on the path may belong to another one.
             words = f"{shlex.quote(filled[0])} -m torch.distributed.run {options} {shlex.join(script)}"
         elif filled[0].rpartition("/")[2] != "torchrun":
             remarks = (f"torchrun cannot start what `{shlex.join(filled[:2])}` starts, so the command stands as it is",)
+    remarks += set_from_outside(report)
     if settings.world_size == 1:
         remarks += ("torchrun sets RANK and WORLD_SIZE: a script that uses DDP then does so, which was not measured",)
     purpose = "starts the job with the chosen settings: sh FILE" + ("" if workload.command else " train.py ARGUMENTS")

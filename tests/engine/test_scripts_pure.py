@@ -22,6 +22,8 @@ from gputune_tui.engine.defaults import script_space
 from gputune_tui.engine.detection import check_batch, told_settings
 from gputune_tui.engine.script_text import script_lines
 from gputune_tui.errors import UsageError
+from gputune_tui.export.registry import renderer_named
+from tests.export.make import report_on
 
 LOADER = LoaderFacts("train.py:7", "site", num_workers=2, prefetch_factor=4, persistent_workers=True)
 FACTS = ScriptFacts(16, world_size=2, loader=LOADER, precision="bf16", model="Net", optimizer="SGD")
@@ -164,3 +166,14 @@ def test_a_commands_hash_is_of_its_words_and_files(tmp_path: Path, monkeypatch: 
     assert hash_command(("python", "train.py", "-x")) != first
     (tmp_path / "train.py").write_text("2")
     assert hash_command(PLAIN.command) != first
+
+
+@pytest.mark.parametrize("target", ["torchrun", "env"])
+def test_a_file_that_cannot_set_a_knob_in_the_script_says_so(target: str) -> None:
+    report = replace(report_on("cpu", num_workers=2), workload=PLAIN, script=ScriptOrder(("num_workers",)))
+    rendered = renderer_named(target)(report)
+    [remark] = [text for text in rendered.remarks if "gputune-tui run" in text]
+    assert "num_workers=2 was set in the script from outside" in remark
+    assert "num_workers=2 was set" in rendered.text
+    plain = renderer_named(target)(replace(report, script=ScriptOrder()))
+    assert not any("gputune-tui run" in text for text in plain.remarks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import statistics
 import sys
 import types
@@ -118,6 +119,8 @@ class ScriptObserver:
             optimizer=type(self._stepped[0]).__name__,
             framework=self._framework,
             refused=self._refused(loader, parts, batches, counted_by),
+            torch=str(torch.__version__),
+            python=platform.python_version(),
             remarks=tuple(self._remarks(loader, world_size)),
         )
 
