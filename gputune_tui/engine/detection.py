@@ -15,6 +15,7 @@ from gputune_tui.domain.space import BATCH_KNOBS, resolve
 from gputune_tui.domain.template import check_flags, told_knobs
 from gputune_tui.domain.trial import FailureReason
 from gputune_tui.engine.commands import StudyConfig
+from gputune_tui.engine.device_place import DevicePlace
 from gputune_tui.engine.events import EngineEvent, TrialProgress
 from gputune_tui.engine.node import ChosenDevice
 from gputune_tui.engine.running import run_to_end
@@ -29,9 +30,12 @@ def detect_script(
 ) -> Generator[EngineEvent | None, None, ScriptFacts]:
     """Run the command for some optimizer steps, told what `settings` say, and see what it does by itself.
 
+    The device is this one's meanwhile, as for a trial: what is measured there must not be disturbed.
+
     Raises:
         UsageError: its samples cannot be counted.
         WorkloadError: it ends before it has trained.
+        EnvironmentProblem: somebody else computes on the GPU, and nobody has said to share it.
     """
     job = Job(
         kind="detect",
@@ -43,13 +47,19 @@ def detect_script(
         seed=config.seed,
         threads=intra_op_threads(host.effective_cpus) if device.spec == "cpu" else None,
     )
-    yield TrialProgress(0, "detect")
-    with tempfile.TemporaryDirectory(prefix="gputune-") as folder:
-        limits = Limits(config.stall_timeout_s, config.trial_timeout_s)
-        run = yield from run_to_end(launcher, job, Path(folder), limits, 0)
-        if run.seen.detected is not None:
-            return run.seen.detected.facts
-        failure = run.failure
+    limits = Limits(config.stall_timeout_s, config.trial_timeout_s)
+    place = DevicePlace(device, config.share)
+    try:
+        yield from place.admit()
+        yield from place.take()
+        yield TrialProgress(0, "detect")
+        with tempfile.TemporaryDirectory(prefix="gputune-") as folder:
+            run = yield from run_to_end(launcher, job, Path(folder), limits, 0, place.watch())
+    finally:
+        place.close()
+    if run.seen.detected is not None:
+        return run.seen.detected.facts
+    failure = run.failure
     if failure is None:
         raise WorkloadError(f"the command ended without an answer: {config.workload.name}")
     if failure.reason is FailureReason.INVALID and failure.in_workload:

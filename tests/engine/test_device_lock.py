@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.domain.trial import TrialState
 from gputune_tui.engine import device_lock
-from gputune_tui.engine.commands import Compare, RunTrial
+from gputune_tui.engine.commands import Compare, RunTrial, StudyConfig
 from gputune_tui.engine.device_lock import DeviceLock, Holder
 from gputune_tui.engine.engine import Engine
-from gputune_tui.engine.events import Compared, EngineEvent, Problem, TrialFinished
+from gputune_tui.engine.events import Compared, EngineEvent, Problem, StudyOpened, TrialFinished
+from gputune_tui.trial.launcher import LocalLauncher
 
 from .driving import of_kind, wait_until
 from .fake_interpreter import fake_study
@@ -207,6 +209,25 @@ def test_a_trial_waits_for_whoever_measures_and_gives_the_device_back(
     rest: list[EngineEvent] = [event for event in task if event is not None]
     assert of_kind(rest, TrialFinished)[0].trial.state is TrialState.COMPLETE
     assert bool(of_kind(rest, Compared)) == isinstance(command, Compare)
+    assert other.acquire(), "the device was not given back"
+    other.release()
+    engine.close()
+
+
+@pytest.mark.usefixtures("own_locks")
+def test_a_script_is_looked_at_only_when_nobody_measures(tmp_path: Path) -> None:
+    other = DeviceLock("cpu")
+    assert other.acquire()
+    script = str(Path(__file__).parents[1] / "scripts" / "mnist.py")
+    workload = WorkloadRef("mnist", command=(sys.executable, script))
+    engine = Engine(LocalLauncher())
+    task = engine.open(StudyConfig(workload, device="cpu", study=str(tmp_path / "study")))
+    [said] = itertools.islice((event for event in task if isinstance(event, Problem)), 1)
+    assert f"pid {os.getpid()}" in said.text
+    other.release()
+    [opened] = of_kind([event for event in task if event is not None], StudyOpened)
+    assert opened.identity.script is not None
+    assert opened.identity.global_batch_size == 32
     assert other.acquire(), "the device was not given back"
     other.release()
     engine.close()
