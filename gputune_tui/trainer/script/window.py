@@ -210,7 +210,8 @@ class Accumulation:
             self._optimizer = optimizer
             self._has_stepped = True
             if not self.window.step():
-                self._remember_gradients()
+                if self._witness is None:  # the optimizer was not known before its first step
+                    self._remember_gradients()
                 return None
             self._is_inside = True
             try:
