@@ -15,7 +15,15 @@ import click
 
 from gputune_tui.cli.driving import Interrupted, signals_noted
 from gputune_tui.domain.environment import intra_op_threads
-from gputune_tui.domain.job import JOB_VARIABLE, RUN_VARIABLE, Claim, Job, ScriptOrder
+from gputune_tui.domain.job import (
+    EVENTS_PLACE_VARIABLE,
+    EVENTS_VARIABLE,
+    JOB_VARIABLE,
+    RUN_VARIABLE,
+    Claim,
+    Job,
+    ScriptOrder,
+)
 from gputune_tui.domain.plain import to_plain
 from gputune_tui.domain.script import ScriptFacts
 from gputune_tui.domain.script_order import script_order
@@ -53,6 +61,8 @@ def run(command: tuple[str, ...] | None, given: dict[str, Any]) -> NoReturn:
     filled = fill_placeholders(workload, claim.settings, claim.global_batch_size)
     if shutil.which(filled[0]) is None:
         raise UsageError(f"there is no command {filled[0]}")
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores both, and what is ignored stays so in the job
     try:
         os.execvpe(filled[0], filled, environment)
     except OSError as error:
@@ -124,7 +134,8 @@ def job_environment(claim: ExportReport, workload: WorkloadRef, order: ScriptOrd
         environment = process_environment(replace(job, threads=intra_op_threads(host_limits().effective_cpus)))
     else:
         environment = with_script_hooks(os.environ)
-    environment.pop(JOB_VARIABLE, None)
+    for name in (JOB_VARIABLE, EVENTS_VARIABLE, EVENTS_PLACE_VARIABLE):
+        environment.pop(name, None)
     environment[RUN_VARIABLE] = json.dumps(to_plain(job))
     return environment
 

@@ -108,6 +108,8 @@ class Observations:
             self.data = event.record
         elif isinstance(event, Hello):
             self.main_pid = event.pid
+            # Of a command this is the process that trains: what failed in another before is its own affair.
+            self.error = None
         elif isinstance(event, Note):
             if event.text not in self.notes:
                 self.notes.append(event.text)

@@ -78,6 +78,8 @@ class TrialRun:
         self._gone = False
         self._keeper_lost = False
         self._started = self._last_progress = clock()
+        self._reported_at: float | None = None
+        """Since when all that the trial has to tell is told."""
         self._stop_cause: StopCause | None = None
         self._stop_at: float | None = None
         self._stop_limit_s: float | None = None
@@ -216,7 +218,8 @@ class TrialRun:
                 self._process.keeper.kill()
             return
         if self.seen.done is not None or self.seen.error is not None:
-            if now - self._last_progress > LEAVE_S:
+            self._reported_at = self._reported_at or now
+            if now - self._reported_at > LEAVE_S:
                 self.stop(StopCause.FINISHED)
         elif self._limits.total_s is not None and now - self._started > self._limits.total_s:
             self.stop(StopCause.DEADLINE, self._limits.total_s)

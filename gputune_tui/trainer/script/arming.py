@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
@@ -26,6 +27,7 @@ from gputune_tui.trainer.script.observer import ScriptObserver
 from gputune_tui.trainer.script.patches import Patches
 from gputune_tui.trainer.script.promise import Promise
 from gputune_tui.trainer.script.ranks import SPEAKER_FILE, rank_and_world_size, trial_folder
+from gputune_tui.trainer.script.window import Window
 from gputune_tui.trainer.script.witness import StepWitness
 
 
@@ -60,22 +62,34 @@ def _arm_run(job: Job, patches: Patches) -> None:
     injection = _injection(job, refuse, say_once)
     by_loader = job.claim is not None and job.script.counted_by == "loader"
     injection.install(patches, watch_batches=by_loader)
+    if injection.accumulation is not None:
+        atexit.register(_tell_unfinished, injection.accumulation.window, say_once)
     steps = AfterStep()
-    steps.call(injection.finder.first_step_done)
+    steps.call(injection.finder.step_done)
     if job.claim is not None and by_loader:
         promise = Promise(job.claim, injection.loaders.samples, say_once, injection.loaders.rest)
         promise.tell_torch()
         steps.call(promise.look)
 
 
+def _tell_unfinished(window: Window, say: Callable[[str], None]) -> None:
+    if window.was_broken_off:
+        say(
+            "the loop was left before the end of an epoch, by a count of iterations perhaps: these are of smaller "
+            "batches now, so it has trained on fewer samples than by itself"
+        )
+
+
 def _arm_detection(job: Job, events: EventSink, patches: Patches) -> None:
     ending = Ending(job, events, lambda: None, lambda: None)
     injection = _injection(job, ending.refuse, lambda _text: None)
     injection.optimizers.install(patches)
+    injection.loaders.keeps_loaders = True
     injection.loaders.install(patches, watch_batches=True)
-    observer = ScriptObserver(injection.loaders, injection.finder)
+    observer = ScriptObserver(injection.loaders, injection.finder, job.workload.samples_per_step)
     observer.install(patches)
     injection.finder.install()
+    AfterStep().call(injection.finder.step_done)
     ScriptDetector(observer, events, ending).arm()
 
 
@@ -94,7 +108,7 @@ def _arm_trial(job: Job, events: EventSink, patches: Patches) -> None:
 
     injection = _injection(job, meter.ending.refuse, once(tell))
     injection.install(patches, watch_batches=by_loader)
-    injection.loaders.on_batch = events.beat
+    injection.loaders.on_batch = meter.beat
     if injection.accumulation is not None:
         witness.window = injection.accumulation.window
     # The outermost wrapper of backward() sees the loss as the script has it.
@@ -104,7 +118,7 @@ def _arm_trial(job: Job, events: EventSink, patches: Patches) -> None:
     elif order.counted_by == "model":
         injection.watch_calls(calls, patches)
         meter.count(lambda: calls.samples)
-    AfterStep().call(injection.finder.first_step_done)
+    AfterStep().call(injection.finder.step_done)
 
 
 def _injection(job: Job, refuse: Refuse, note: Callable[[str], None]) -> Injection:

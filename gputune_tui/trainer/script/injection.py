@@ -54,6 +54,7 @@ class Injection:
         self.loaders.on_changed = self._tell_loader
         self.optimizers = OptimizerWatch()
         self.finder = ModelFinder(self.optimizers.alive)
+        self.optimizers.on_built.append(self.finder.search)
         self.accumulation: Accumulation | None = None
         self._changed: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._is_changing = False
@@ -105,7 +106,7 @@ class Injection:
             return
         self.accumulation = Accumulation(parts, scaler, self._refuse)
         self.accumulation.install(patches)
-        self.optimizers.on_built = self.accumulation.hold(patches)
+        self.optimizers.on_built.append(self.accumulation.hold(patches))
         if parts > 1:
             self.loaders.on_epoch = self._begin_epoch
             self.loaders.on_exhausted = self._end_epoch

@@ -106,6 +106,8 @@ class LoaderWatch:
         self._watching: Patches | None = None
         self._samples = 0
         self._wait_s = 0.0
+        self.keeps_loaders = False
+        """Loaders are kept alive, to be looked at after the loop that used them."""
         self.must_watch = False
         """Batches are looked at to the end."""
         self.on_batch: Callable[[], None] = lambda: None
@@ -163,7 +165,7 @@ class LoaderWatch:
             if self.feeds_training(watched) and not watched.is_derived:
                 self._change(watched)
             original(loader, **watched.arguments)
-            watched.loader = weakref.ref(loader)
+            watched.loader = (lambda: loader) if self.keeps_loaders else weakref.ref(loader)
             self._of_loader[loader] = watched
             self._of_dataset[id(arguments.get("dataset"))] = watched
             # A script may build one for every epoch.
@@ -179,6 +181,15 @@ class LoaderWatch:
                 source.site, source.place, arguments, source.drop_last, source.wanted_batch_size, is_derived=True
             )
         site, place = site_of_call()
+        # Several may be built by one line, for training and validation, before the first is used.
+        beside = [
+            known
+            for known in self.loaders
+            if known.site.partition(".")[0] == site
+            and known.batches == 0
+            and known.arguments.get("dataset") is not arguments.get("dataset")
+        ]
+        site = f"{site}.{len(beside)}" if beside else site
         return WatchedLoader(site, place, arguments, bool(arguments.get("drop_last")))
 
     def _change(self, watched: WatchedLoader) -> None:

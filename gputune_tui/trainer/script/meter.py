@@ -9,6 +9,7 @@ import platform
 import statistics
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -34,6 +35,10 @@ from gputune_tui.trainer.meter import PREFETCH_FACTOR_USED, has_settled
 from gputune_tui.trainer.script.ending import Ending
 from gputune_tui.trainer.script.ranks import Ranks, trial_folder
 from gputune_tui.trainer.script.witness import StepWitness
+
+MOST_STEPS_OF_OTHERS = 40
+"""Optimizers that take turns (GANs) take fewer in a row; an optimizer that is silent for longer is done with.
+Steps are looked at twice, before and after."""
 
 
 def prefetched_batches() -> int:
@@ -97,7 +102,8 @@ class ScriptMeter:
         """Steps before the next block that use up what was read before the page cache was dropped."""
         self._untimed_until = 0.0
         self._is_between_blocks = False
-        self._optimizer_id: int | None = None
+        self._optimizer: weakref.ref[Optimizer] | None = None
+        self._steps_of_others = 0
         self._ranks: Ranks | None = None
 
     def arm(self) -> None:
@@ -127,10 +133,15 @@ class ScriptMeter:
         """
         self._samples, self._wait_s = samples, wait_s
 
+    def beat(self) -> None:
+        """Between two steps: the script goes on. Not once all is told, or a script that did would never be ended."""
+        if not self.ending.is_over:
+            self._events.beat()
+
     def _begin(self, optimizer: Optimizer) -> None:
         """The first optimizer step: this process trains. Processes that never step stay silent."""
         self.ending.owner = os.getpid()
-        self._optimizer_id = id(optimizer)
+        self._optimizer = weakref.ref(optimizer)
         self._ranks = Ranks(self._folder or trial_folder())
         if self._memory is None and torch.cuda.is_initialized():
             device = torch.device("cuda", torch.cuda.current_device())
@@ -144,9 +155,25 @@ class ScriptMeter:
         if self.ending.is_over:
             return False
         # Ranks may be forked from a process that was armed; loader workers are, too, but never step.
-        if self._optimizer_id is None or os.getpid() != self.ending.owner:
+        if self._optimizer is None or os.getpid() != self.ending.owner:
             self._begin(optimizer)
-        return id(optimizer) == self._optimizer_id
+        assert self._optimizer is not None
+        if self._optimizer() is optimizer:
+            self._steps_of_others = 0
+            return True
+        self._steps_of_others += 1
+        if self._optimizer() is not None and self._steps_of_others <= MOST_STEPS_OF_OTHERS:
+            return False
+        self._begin_anew(optimizer)
+        return True
+
+    def _begin_anew(self, optimizer: Optimizer) -> None:
+        """Another phase of training, with an optimizer of its own: what was timed of the one before is none of it."""
+        self._optimizer, self._steps_of_others = weakref.ref(optimizer), 0
+        self._times, self._block_times, self._last = [], [], None
+        self._steps_per_block, self._is_between_blocks = 0, False
+        if self._ranks is not None and self._ranks.speaks:
+            self._events.phase("warm_up")
 
     def _before_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if self._witness is not None and self._counts(optimizer):

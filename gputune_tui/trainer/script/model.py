@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -19,21 +20,26 @@ from gputune_tui.trainer.precision import AUTOCAST_TYPES, check_parameters
 from gputune_tui.trainer.script.patches import Function, Patches
 from gputune_tui.trainer.train_step import batchnorm_note, to_channels_last
 
+MOST_SEARCHED_STEPS = 100
+"""What is not called under gradients by then is not trained as a module."""
 HALF_TYPES = (torch.bfloat16, torch.float16)
 
 
 class ModelFinder:
     """Finds the modules that a script calls itself and that hold what an optimizer trains.
 
-    Until the first optimizer step every call of a module is looked at; afterwards only the classes of those found keep
-    a wrapper, and no instance is touched: a model stays what pickle and deepcopy expect.
+    Every call of a module is looked at until each optimizer has met a module that it trains, and again once another
+    optimizer is built; otherwise only the classes of those found keep a wrapper. No instance is touched: a model stays
+    what pickle and deepcopy expect.
     """
 
     def __init__(self, optimizers: Callable[[], list[Optimizer]]) -> None:
         self._optimizers = optimizers
         self._patches = Patches()
         self._calls = Patches()
-        self.found: list[nn.Module] = []
+        self._found: dict[int, weakref.ref[nn.Module]] = {}
+        self._searched_steps = 0
+        self._is_installed = False
         self.on_found: Callable[[nn.Module], None] = lambda _model: None
         self.around: Callable[[nn.Module], AbstractContextManager[Any]] = lambda _model: contextlib.nullcontext()
         self.watch_call: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None
@@ -42,21 +48,41 @@ class ModelFinder:
         self.is_searching = False
         """Whether every call of a module is looked at."""
 
+    @property
+    def found(self) -> list[nn.Module]:
+        """Those that are alive, in the order in which they were called first."""
+        return [model for known in self._found.values() if (model := known()) is not None]
+
     def install(self) -> None:
         """Begin to look."""
-        self.is_searching = True
-        self._look()
+        self._is_installed = True
+        self.search()
 
-    def first_step_done(self, _optimizer: Optimizer | None = None) -> bool:
-        """What is not found by now is not trained; returns that this is all."""
-        self.is_searching = False
-        self._calls.undo()
-        return True
+    def search(self, _optimizer: Optimizer | None = None) -> None:
+        """Look at every call from now on: an optimizer was built."""
+        if self._is_installed:
+            self.is_searching, self._searched_steps = True, 0
+            self._look()
 
-    def undo(self) -> None:
-        """Leave everything as it was."""
-        self.first_step_done()
-        self._patches.undo()
+    def step_done(self, _optimizer: Optimizer) -> bool:
+        """After a step; returns False, since more optimizers may come."""
+        if self.is_searching:
+            self._searched_steps += 1
+            if self._searched_steps >= MOST_SEARCHED_STEPS or self._has_all():
+                self.is_searching = False
+                self._calls.undo()
+        return False
+
+    def _has_all(self) -> bool:
+        met = {id(parameter) for model in self.found for parameter in model.parameters()}
+        return all(
+            any(id(parameter) in met for group in optimizer.param_groups for parameter in group["params"])
+            for optimizer in self._optimizers()
+        )
+
+    def _is_found(self, module: nn.Module) -> bool:
+        known = self._found.get(id(module))
+        return known is not None and known() is module
 
     def _look(self) -> None:
         if self.is_searching and not self._calls:
@@ -82,7 +108,7 @@ class ModelFinder:
         return call
 
     def _is_trained(self, module: nn.Module) -> bool:
-        if not (module.training and torch.is_grad_enabled()) or any(module is known for known in self.found):
+        if not (module.training and torch.is_grad_enabled()) or self._is_found(module):
             return False
         if torch._C._current_graph_task_id() != -1:
             return False  # a backward pass that computes activations again
@@ -90,7 +116,7 @@ class ModelFinder:
         return any(id(parameter) in trained for parameter in module.parameters())
 
     def _adopt(self, module: nn.Module) -> None:
-        self.found.append(module)
+        self._found[id(module)] = weakref.ref(module)
         self.on_found(module)
         cls = type(module)
         if not getattr(cls.__call__, "_gputune_wraps", False):
@@ -99,7 +125,7 @@ class ModelFinder:
 
     def _calling(self, original: Function) -> Function:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if not any(module is known for known in self.found):
+            if not self._is_found(module):
                 return original(module, *args, **kwargs)
             if self.watch_call is not None:
                 self.watch_call(args, kwargs)
@@ -117,12 +143,14 @@ class CallCount:
 
     def __init__(self) -> None:
         self.samples = 0
+        self.calls = 0
 
     def watch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Count one call."""
         if torch.is_grad_enabled():
             first = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.dim()), None)
             self.samples += 0 if first is None else int(first.shape[0])
+            self.calls += 1
 
 
 class ModelChanges:

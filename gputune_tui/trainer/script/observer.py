@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn._reduction
 import torch.utils.checkpoint
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
-from torch.utils.data import BatchSampler
+from torch.utils.data import BatchSampler, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from gputune_tui.domain.script import ACCUMULATION, ScriptFacts
@@ -24,6 +24,7 @@ from gputune_tui.trainer.blocks import find_blocks
 from gputune_tui.trainer.describe import is_users_file
 from gputune_tui.trainer.faults import SettingsNotApplicable
 from gputune_tui.trainer.script.loaders import LoaderWatch, WatchedLoader
+from gputune_tui.trainer.script.losses import why_no_mean
 from gputune_tui.trainer.script.model import CallCount, ModelFinder, unwrapped
 from gputune_tui.trainer.script.patches import Function, Patches
 
@@ -42,9 +43,14 @@ TEMPLATE = "put {{{}}} into the command"
 class ScriptObserver:
     """Watches a script without changing anything. Every count is of this process."""
 
-    def __init__(self, loaders: LoaderWatch, finder: ModelFinder) -> None:
+    def __init__(self, loaders: LoaderWatch, finder: ModelFinder, declared: int | None = None) -> None:
         self._loaders = loaders
         self._finder = finder
+        self._declared = declared
+        """Samples of a step over all ranks, where the user says so."""
+        self._rates: set[tuple[float, ...]] = set()
+        self._has_schedule = False
+        self._no_mean = ""
         self._backwards = 0
         self._calls = CallCount()
         self._steps: list[_Step] = []
@@ -52,7 +58,6 @@ class ScriptObserver:
         self._autocast: torch.dtype | None = None
         self._has_scaler = False
         self._recomputes = False
-        self._sums_loss = False
         self._takes_gradients = False
         self._framework = ""
         self._blocks = ""
@@ -64,7 +69,7 @@ class ScriptObserver:
         patches.wrap(torch.amp.autocast_mode.autocast, "__enter__", self._noting_autocast)
         patches.wrap(torch.amp.GradScaler, "step", self._noting("_has_scaler", lambda args: args[0].is_enabled()))
         patches.wrap(torch.utils.checkpoint, "checkpoint", self._noting("_recomputes"))
-        patches.wrap(torch.nn._reduction, "get_enum", self._noting("_sums_loss", lambda args: args[0] == "sum"))
+        patches.wrap(LRScheduler, "__init__", self._noting("_has_schedule"))
         patches.wrap(torch.autograd, "grad", self._noting("_takes_gradients", lambda _args: _called_by_user()))
         self._finder.on_found = self._look_at
         self._finder.watch_call = self._calls.watch
@@ -78,8 +83,9 @@ class ScriptObserver:
         self._framework = self._framework or framework_of_call()
         fed = [loader for loader in self._loaders.loaders if loader.batches_of_step]
         batches = max((loader.batches_of_step for loader in fed), default=0)
-        self._steps.append(_Step(self._backwards, batches, self._calls.samples))
-        self._backwards = self._calls.samples = 0
+        self._steps.append(_Step(self._backwards, batches, self._calls.samples, self._calls.calls))
+        self._backwards = self._calls.samples = self._calls.calls = 0
+        self._rates.add(tuple(float(group["lr"]) for group in optimizer.param_groups if "lr" in group))
         self._loaders.step_done()
 
     @property
@@ -98,8 +104,11 @@ class ScriptObserver:
         # Several optimizers make several backward passes a step, on one batch or on several.
         parts = 1 if len(self._stepped) > 1 else backwards if batches in (0, backwards) else max(1, batches)
         if samples is None or batches == 0:
-            of_step = max((step.model_samples for step in counted), default=0)
+            # A model that is called several times for one loss sees the same samples again, or others.
+            of_step = max((step.model_samples for step in counted if step.calls == parts), default=0)
             samples, counted_by = of_step // parts, "model"
+        if self._declared is not None:
+            samples = max(1, self._declared // (parts * world_size))
         if not samples:
             return None
         models = self._finder.found
@@ -162,6 +171,8 @@ class ScriptObserver:
         if loader is None or counted_by == "model":
             for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers"):
                 refused[name] = "no DataLoader feeds the training"
+        elif isinstance(loader.arguments.get("dataset"), IterableDataset) and loader.facts().num_workers < 2:
+            refused["num_workers"] = "each worker of an iterable dataset may give the same samples again"
         return refused
 
     def _why_not_accumulate(self, loader: WatchedLoader | None, parts: int, batches: int, counted_by: str) -> str:
@@ -176,16 +187,19 @@ class ScriptObserver:
             return f"the script has a GradScaler, which takes one backward pass a step; {by_template}"
         if self._takes_gradients:
             return "the script takes gradients by torch.autograd.grad, which a sum over smaller batches would change"
-        if self._sums_loss:
-            return f"a loss is a sum over the batch (reduction='sum'), so smaller batches change it; {by_template}"
+        if self._no_mean:
+            return f"the loss is no plain mean over the batch ({self._no_mean}); {by_template}"
         if loader is None or counted_by == "model":
             return f"no DataLoader feeds the training, so the size of its batches is set in the script; {by_template}"
         built = loader.loader()
-        if built is None or type(built.batch_sampler) is not BatchSampler:
+        is_stream = isinstance(loader.arguments.get("dataset"), IterableDataset)
+        if built is None or is_stream or type(built.batch_sampler) is not BatchSampler:
             return (
                 "the loader's batches come from the script's own batch_sampler or an iterable dataset, which does not "
                 f"tell where its epoch ends; {by_template}"
             )
+        if len(self._rates) > 1 and not self._has_schedule:
+            return f"the script sets its learning rate by hand, by a count of iterations perhaps; {by_template}"
         return "" if batches == 1 else f"a step takes {batches} batches; {by_template}"
 
     def _remarks(self, loader: WatchedLoader | None, world_size: int) -> list[str]:
@@ -217,6 +231,7 @@ class ScriptObserver:
     def _counting_backward(self, original: Function) -> Function:
         def backward(*args: Any, **kwargs: Any) -> Any:
             self._backwards += 1
+            self._no_mean = self._no_mean or why_no_mean(args[0])
             return original(*args, **kwargs)
 
         return backward
@@ -250,6 +265,7 @@ class _Step:
     backwards: int
     batches: int
     model_samples: int
+    calls: int
 
 
 def framework_of_call() -> str:

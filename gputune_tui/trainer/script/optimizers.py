@@ -17,7 +17,7 @@ class OptimizerWatch:
     def __init__(self) -> None:
         self._built: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._is_installed = False
-        self.on_built: Callable[[Optimizer], None] = lambda _optimizer: None
+        self.on_built: list[Callable[[Optimizer], None]] = []
         """Called when its groups exist; what a subclass adds comes later."""
 
     def install(self, patches: Patches) -> None:
@@ -35,6 +35,7 @@ class OptimizerWatch:
         def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
             self._built.add(optimizer)
-            self.on_built(optimizer)
+            for callback in self.on_built:
+                callback(optimizer)
 
         return construct

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
 
 import torch
@@ -36,7 +37,7 @@ class Promise:
         self._say = say
         self._done = done
         self._steps = 0
-        self._optimizer_id: int | None = None
+        self._optimizer: weakref.ref[Optimizer] | None = None
         self._began = 0.0
         self._samples_before = 0
 
@@ -47,8 +48,8 @@ class Promise:
 
     def look(self, optimizer: Optimizer) -> bool:
         """A step is done; returns whether all has been seen."""
-        self._optimizer_id = self._optimizer_id or id(optimizer)
-        if id(optimizer) != self._optimizer_id:
+        self._optimizer = self._optimizer or weakref.ref(optimizer)
+        if self._optimizer() is not optimizer:
             return False
         self._steps += 1
         if self._steps == UNTIMED_STEPS:

@@ -7,6 +7,7 @@ iteration. Each loss counts by its share of the window's samples, and what belon
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer
+from torch.optim.swa_utils import AveragedModel
 
 from gputune_tui.trainer.script.loaders import Refuse
 from gputune_tui.trainer.script.patches import Function, Patches
@@ -110,6 +112,7 @@ class Accumulation:
         self._scaler = scaler
         self._refuse = refuse
         self._optimizer: Optimizer | None = None
+        self._built: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._is_inside = False
         self._unscaled = False
         self._has_stepped = False
@@ -163,19 +166,37 @@ class Accumulation:
         """Between two iterations of one window nobody else may change what has been summed so far."""
         if self._witness is None or self.window.backwards == 0:
             return
-        parameter, identity, version = self._witness
-        gradient = parameter.grad
-        if gradient is None or id(gradient) != identity or gradient._version != version:
+        if not self._is_as_remembered(self._witness):
             self._refuse(
                 "the script clears or changes gradients by hand between two backward passes, so they cannot be summed "
                 f"over several iterations; {_BY_TEMPLATE}"
             )
 
+    def _check_scaled(self) -> None:
+        """What a script does to gradients by hand, it does to scaled ones."""
+        if self._witness is not None and not self._is_as_remembered(self._witness):
+            self._refuse(
+                "the script changes gradients by hand, which are scaled under fp16; put {precision} into the command"
+            )
+
+    @staticmethod
+    def _is_as_remembered(witness: tuple[Tensor, int, int]) -> bool:
+        parameter, identity, version = witness
+        gradient = parameter.grad
+        return gradient is not None and id(gradient) == identity and gradient._version == version
+
+    def _known_optimizer(self) -> Optimizer | None:
+        """The one that steps, or before its first step the only one that there is."""
+        if self._optimizer is not None or len(self._built) != 1:
+            return self._optimizer
+        return next(iter(self._built))
+
     def _remember_gradients(self) -> None:
         self._witness = None
-        if self._optimizer is None:
+        optimizer = self._known_optimizer()
+        if optimizer is None:
             return
-        for group in self._optimizer.param_groups:
+        for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if (gradient := parameter.grad) is not None:
                     self._witness = (parameter, id(gradient), gradient._version)
@@ -185,6 +206,7 @@ class Accumulation:
         """What is to be done to an optimizer that has been built: its class's `step` asks here first."""
 
         def held(optimizer: Optimizer) -> None:
+            self._built.add(optimizer)
             cls = type(optimizer)
             if not getattr(cls.step, "_gputune_holds", False):
                 patches.wrap(cls, "step", self._step)
@@ -217,6 +239,8 @@ class Accumulation:
             try:
                 if self._scaler is None:
                     return original(optimizer)
+                if not self._unscaled:
+                    self._check_scaled()
                 self._scaler.step(optimizer)
                 self._scaler.update()
                 return None
@@ -247,8 +271,9 @@ class Accumulation:
                 parameters = [parameters]
             parameters = list(parameters)
             if self.window.is_last:
-                if self._scaler is not None and self._optimizer is not None and not self._unscaled:
-                    self._scaler.unscale_(self._optimizer)
+                optimizer = self._known_optimizer()
+                if self._scaler is not None and optimizer is not None and not self._unscaled:
+                    self._scaler.unscale_(optimizer)
                     self._unscaled = True
                 return original(parameters, *args, **kwargs)
             if name == "clip_grad_value_":
@@ -262,10 +287,25 @@ class Accumulation:
         classes = [cls for cls in vars(torch.optim.lr_scheduler).values() if isinstance(cls, type)]
         for cls in classes:
             if issubclass(cls, LRScheduler) and "step" in vars(cls):
-                patches.wrap(cls, "step", self._scheduler_step)
+                patches.wrap(cls, "step", self._held)
+        patches.wrap(LRScheduler, "__init__", functools.partial(self._schedulers_constructor, patches))
+        patches.wrap(AveragedModel, "update_parameters", self._held)
 
-    def _scheduler_step(self, original: Function) -> Function:
-        def step(scheduler: Any, *args: Any, **kwargs: Any) -> Any:
-            return None if self.window.has_held_step else original(scheduler, *args, **kwargs)
+    def _schedulers_constructor(self, patches: Patches, original: Function) -> Function:
+        def construct(scheduler: Any, *args: Any, **kwargs: Any) -> None:
+            cls = type(scheduler)
+            own = vars(cls).get("step")
+            if cls.__module__ != LRScheduler.__module__ and own is not None and not hasattr(own, "_gputune_holds"):
+                patches.wrap(cls, "step", self._held)
+                cls.step._gputune_holds = True
+            original(scheduler, *args, **kwargs)
 
-        return step
+        return construct
+
+    def _held(self, original: Function) -> Function:
+        """What follows an optimizer step happens with those that are done."""
+
+        def call(owner: Any, *args: Any, **kwargs: Any) -> Any:
+            return None if self.window.has_held_step else original(owner, *args, **kwargs)
+
+        return call

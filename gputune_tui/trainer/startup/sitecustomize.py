@@ -25,18 +25,26 @@ def _chain() -> None:
 class _ArmAfterImport(importlib.abc.MetaPathFinder):
     """Lets the import of torch happen as usual and arms the hooks right after it."""
 
+    def __init__(self) -> None:
+        self._is_looking = False
+
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != _TARGET:
+        if fullname != _TARGET or self._is_looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        # It stays until torch is imported: libraries look for torch without importing it.
+        self._is_looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._is_looking = False
         if spec is None or spec.loader is None:
             return spec
         run_module = spec.loader.exec_module
 
         def exec_and_arm(module: ModuleType) -> None:
+            sys.meta_path.remove(self)
             run_module(module)
             _arm()
 

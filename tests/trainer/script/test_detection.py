@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from gputune_tui.domain.job import Job, MeasurePlan, ScriptOrder
 from gputune_tui.domain.script import ScriptFacts
-from gputune_tui.domain.trial import FailureReason
+from gputune_tui.domain.settings import TrainSettings
+from gputune_tui.domain.study import WorkloadRef
+from gputune_tui.domain.trial import FailureReason, TrialState
+from gputune_tui.trial.launcher import LocalLauncher
+from gputune_tui.trial.supervisor import Limits, TrialRun
 from tests.trainer.script.detecting import facts_of, look
 from tests.trainer.script.running import SCRIPTS
 
@@ -139,3 +144,120 @@ def test_a_command_that_hides_our_hook_is_told_what_to_do(tmp_path: Path) -> Non
     assert facts is None
     assert failure is not None
     assert "PYTHONPATH=src:$PYTHONPATH" in failure.message
+
+
+SEARCHING = """
+import importlib.util
+assert importlib.util.find_spec("torch") is not None
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.ones(64, 4))
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = {"train": TensorDataset(torch.ones(640, 4)), "val": TensorDataset(torch.ones(8, 4))}
+loaders = {name: DataLoader(data[name], batch_size=8) for name in data}
+for number in range(1000):
+    optimizer.param_groups[0]["lr"] = 0.1 / (number + 1)
+    for x in BATCHES:
+        optimizer.zero_grad()
+        model(x[0] if isinstance(x, list) else x).pow(2).mean().backward()
+        optimizer.step()
+    if number % 2:
+        with torch.no_grad():
+            [model(x) for (x,) in loaders["val"]]
+"""
+
+
+@pytest.mark.parametrize(
+    ("batches", "knob", "words"),
+    [
+        ("DataLoader(Stream(), batch_size=32)", "num_workers", "iterable dataset"),
+        ("DataLoader(Stream(), batch_size=32)", "micro_batch_size", "iterable dataset"),
+        ("DataLoader(data['train'], batch_size=320)", "micro_batch_size", "learning rate by hand"),
+        ("loaders['train']", "num_workers", None),
+    ],
+)
+def test_loaders_of_many_kinds(tmp_path: Path, batches: str, knob: str, words: str | None) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SEARCHING.replace("BATCHES", batches))
+    facts, failure = look(tmp_path / "trial", (), (sys.executable, str(script)))
+    assert facts is not None, failure
+    why = facts.refusal(knob)
+    assert why is None if words is None else words in str(why)
+    assert facts.loader is not None
+    assert ("." in facts.loader.site) is False
+
+
+TWO_PHASES = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+loader = DataLoader(TensorDataset(torch.ones(64, 4)), batch_size=8)
+loaders = [DataLoader(TensorDataset(torch.ones(n, 4)), batch_size=8) for n in (64, 16)]
+def train(epochs):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(epochs):
+        for (x,) in loaders[1]:
+            model.zero_grad()
+            model(x).mean().backward()
+            optimizer.step()
+train(3)
+train(100000)
+"""
+
+
+def test_the_second_loader_of_a_line_and_a_second_optimizer(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TWO_PHASES)
+    command = (sys.executable, str(script))
+    facts, failure = look(tmp_path / "look", (), command)
+    assert facts is not None, failure
+    assert facts.loader is not None
+    assert facts.loader.site.endswith(".1")
+    job = Job(
+        "trial",
+        WorkloadRef("s", command=command),
+        settings=TrainSettings(micro_batch_size=8),
+        threads=1,
+        plan=MeasurePlan(blocks=2, min_blocks=2, block_s=0.1),
+        script=ScriptOrder((), facts.loader.site, "loader"),
+    )
+    run = TrialRun(LocalLauncher().launch(job, tmp_path / "trial"), Limits(stall_s=60.0), is_command=True)
+    while not run.finished:
+        run.poll()
+    assert run.state is TrialState.COMPLETE, run.failure
+    assert all(block.samples == 8 * block.steps for block in run.seen.blocks)
+
+
+PROBED = "python -c 'import torch; raise ValueError(1)' || true; exec python SCRIPT"
+
+
+def test_what_failed_before_the_training_is_the_commands_own_affair(tmp_path: Path) -> None:
+    shell = PROBED.replace("python", sys.executable).replace("SCRIPT", str(SCRIPTS / "mnist.py"))
+    facts, failure = look(tmp_path, (), ("bash", "-c", shell))
+    assert facts is not None, failure
+
+
+SWALLOWING = """
+import time, torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    try:
+        model(torch.ones(8, 4)).mean().backward()
+        optimizer.step()
+    except:
+        time.sleep(0.01)
+"""
+
+
+def test_a_script_that_catches_everything_is_ended_all_the_same(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SWALLOWING)
+    facts, failure = look(tmp_path / "trial", (), (sys.executable, str(script)))
+    assert facts is not None, failure
+    assert facts.micro_batch_size == 8

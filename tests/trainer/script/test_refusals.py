@@ -192,3 +192,28 @@ def test_a_dropped_last_batch_stays_dropped() -> None:
         assert sizes == [2] * 8
 
     assert run(loop, drop_last=True) == ""
+
+
+def test_averages_of_the_weights_are_taken_once_a_step() -> None:
+    def loop(loader: Any, model: nn.Module, optimizer: Any) -> None:
+        average = torch.optim.swa_utils.AveragedModel(model)
+
+        class Own(torch.optim.lr_scheduler.LRScheduler):
+            calls = 0
+
+            def step(self, epoch: int | None = None) -> None:
+                self.calls += 1
+
+        schedules = [Own(optimizer), Own(optimizer)]
+        began = [schedule.calls for schedule in schedules]
+        for (x,) in loader:
+            optimizer.zero_grad()
+            step(model, x)
+            optimizer.step()
+            average.update_parameters(model)
+            for schedule in schedules:
+                schedule.step()
+        assert int(average.n_averaged) == 4
+        assert [schedule.calls - before for schedule, before in zip(schedules, began, strict=True)] == [4, 4]
+
+    assert run(loop) == ""
