@@ -75,7 +75,7 @@ def test_without_a_workload_the_form_opens_and_without_a_locale_all_is_ascii(sta
     terminal.keys("down")
     terminal.wait_for("workload      lm")
     terminal.keys(*["backspace"] * 2)
-    terminal.wait_for("workload      lm, ./train.py")
+    terminal.wait_for("workload      lm, ./file.py")
     terminal.keys("./work.py", "tab", "tab", "tab", "2GiB")
     assert terminal.wait_for("workload      ./work.py", "budget        2GiB").isascii()
     terminal.keys("enter")
