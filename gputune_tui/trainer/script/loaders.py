@@ -42,6 +42,8 @@ class WatchedLoader:
     """The script's own, where it was given smaller ones."""
     is_derived: bool = False
     """Built by a framework from one that the script has built."""
+    is_used: bool = False
+    """It was iterated over."""
     fed_steps: int = 0
     """Optimizer steps before which it gave at least one batch."""
     batches: int = 0
@@ -118,11 +120,11 @@ class LoaderWatch:
     def install(self, patches: Patches, watch_batches: bool) -> None:
         """Begin; `watch_batches`: also look at what they give."""
         patches.wrap(DataLoader, "__init__", self._constructor)
+        patches.wrap(DataLoader, "__iter__", self._iteration)
         if "batch_size" in self.wanted:
             patches.wrap(DataLoader, "__len__", self._length)
         if watch_batches:
             self._watching = Patches()
-            self._watching.wrap(DataLoader, "__iter__", self._iteration)
             self._watching.wrap(_BaseDataLoaderIter, "__next__", self._next)
             self._watching.wrap(DistributedSampler, "set_epoch", self._set_epoch)
 
@@ -186,7 +188,7 @@ class LoaderWatch:
             known
             for known in self.loaders
             if known.site.partition(".")[0] == site
-            and known.batches == 0
+            and not known.is_used
             and known.arguments.get("dataset") is not arguments.get("dataset")
         ]
         site = f"{site}.{len(beside)}" if beside else site
@@ -235,6 +237,7 @@ class LoaderWatch:
             iterator = original(loader)
             watched = self._of_loader.get(loader)
             if watched is not None:
+                watched.is_used = True
                 iterator._gputune_watched = watched
                 iterator._gputune_left = self._batches_that_count(watched)
                 self.on_epoch(watched)

@@ -46,8 +46,11 @@ class Window:
 
     @property
     def is_out_of_step(self) -> bool:
-        """An epoch had another number of steps than batches, so which loss had which share is not known."""
-        return self._is_exhausted and self._sizes is not None and self._index != len(self._sizes)
+        """An epoch had another number of steps than batches, so which loss had which share is not known.
+
+        One without any was no training: the same loader may serve to evaluate, or to show a batch.
+        """
+        return self._is_exhausted and self._sizes is not None and self._index not in (0, len(self._sizes))
 
     @property
     def was_broken_off(self) -> bool:

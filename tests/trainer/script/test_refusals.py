@@ -163,6 +163,17 @@ def test_validation_between_steps_is_no_training() -> None:
     assert run(loop) == ""
 
 
+def test_the_training_loader_may_serve_to_evaluate() -> None:
+    def loop(loader: Any, model: nn.Module, optimizer: Any) -> None:
+        next(iter(loader))
+        for _ in range(2):
+            plain(loader, model, optimizer)
+            with torch.no_grad():
+                assert sum(len(x) for (x,) in loader) == 16
+
+    assert run(loop) == ""
+
+
 def test_schedules_count_whole_steps() -> None:
     def loop(loader: Any, model: nn.Module, optimizer: Any) -> None:
         by_step = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))
