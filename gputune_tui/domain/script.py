@@ -54,6 +54,8 @@ class ScriptFacts:
     """What runs the loop, where the script does not itself: transformers.Trainer, Lightning, accelerate."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Knob -> why it cannot be set from outside exactly."""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    """Flag of its command line -> the knob that it seems to set."""
     torch: str | None = None
     python: str | None = None
     """Versions of what it runs under."""

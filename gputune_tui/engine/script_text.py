@@ -27,6 +27,9 @@ def script_lines(script: ScriptFacts) -> Iterator[str]:
         yield "no DataLoader feeds it: samples are counted by the first dimension of what the model is called with"
     if script.blocks:
         yield f"its repeated blocks: {script.blocks}"
+    if script.flags:
+        flags = ", ".join(f"{flag} {{{knob}}}" for flag, knob in script.flags.items())
+        yield f"flags that look like knobs, to be told in the command: {flags}"
     for names, why in _refused(script):
         yield f"cannot be set from outside: {names}: {why}"
     yield from script.remarks

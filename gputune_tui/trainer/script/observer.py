@@ -23,6 +23,7 @@ from gputune_tui.domain.script import ACCUMULATION, ScriptFacts
 from gputune_tui.trainer.blocks import find_blocks
 from gputune_tui.trainer.describe import is_users_file
 from gputune_tui.trainer.faults import SettingsNotApplicable
+from gputune_tui.trainer.script.flags import FlagWatch
 from gputune_tui.trainer.script.loaders import LoaderWatch, WatchedLoader
 from gputune_tui.trainer.script.losses import why_no_mean
 from gputune_tui.trainer.script.model import CallCount, ModelFinder, unwrapped
@@ -51,6 +52,7 @@ class ScriptObserver:
         self._rates: set[tuple[float, ...]] = set()
         self._has_schedule = False
         self._no_mean = ""
+        self._flags = FlagWatch()
         self._backwards = 0
         self._calls = CallCount()
         self._steps: list[_Step] = []
@@ -71,6 +73,7 @@ class ScriptObserver:
         patches.wrap(torch.utils.checkpoint, "checkpoint", self._noting("_recomputes"))
         patches.wrap(LRScheduler, "__init__", self._noting("_has_schedule"))
         patches.wrap(torch.autograd, "grad", self._noting("_takes_gradients", lambda _args: _called_by_user()))
+        self._flags.install(patches)
         self._finder.on_found = self._look_at
         self._finder.watch_call = self._calls.watch
 
@@ -128,6 +131,7 @@ class ScriptObserver:
             optimizer=type(self._stepped[0]).__name__,
             framework=self._framework,
             refused=self._refused(loader, parts, batches, counted_by),
+            flags=dict(self._flags.found),
             torch=str(torch.__version__),
             python=platform.python_version(),
             remarks=tuple(self._remarks(loader, world_size)),

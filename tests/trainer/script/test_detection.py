@@ -42,6 +42,7 @@ def test_images_with_workers_and_amp_of_its_own(tmp_path: Path, amp: tuple[str, 
     assert facts.loader is not None
     assert (facts.loader.num_workers, facts.loader.prefetch_factor) == (1, 2)
     assert ("precision" in facts.refused) == bool(amp)
+    assert facts.flags == {"--workers": "num_workers", "--batch-size": "micro_batch_size", "--amp": "precision"}
 
 
 def test_batches_that_no_loader_gives_are_counted_at_the_model(tmp_path: Path) -> None:
