@@ -107,3 +107,9 @@ def test_the_jobs_exit_code_is_ours(tmp_path: Path) -> None:
     done = run_cli("run", str(config), "--", sys.executable, str(failing), "--epochs", "1", "--samples", "64")
     assert done.returncode == 9, done.stderr
     assert "DataLoader at train.py" in done.stderr
+
+
+def test_a_script_without_a_seed_is_no_other_training_each_time(tmp_path: Path) -> None:
+    found, _ = tuned(tmp_path, "optimizer=default,loop", *script("sequential_checkpoints.py"))
+    assert not any(trial["disqualified"] for trial in found["trials"]), found["trials"]
+    assert found["best"] is not None

@@ -29,6 +29,7 @@ from gputune_tui.trainer.script.promise import Promise
 from gputune_tui.trainer.script.ranks import SPEAKER_FILE, rank_and_world_size, trial_folder
 from gputune_tui.trainer.script.window import Window
 from gputune_tui.trainer.script.witness import StepWitness
+from gputune_tui.trainer.seeding import seed_everything
 
 
 def arm() -> None:
@@ -40,6 +41,9 @@ def arm() -> None:
     job = from_plain(Job, json.loads(Path(os.environ[JOB_VARIABLE]).read_text(encoding="utf-8")))
     events = EventSink.of_command()
     end_with_children(patches)
+    # A script that seeds itself does so after this; unseeded, each launch would draw other weights and other data, and
+    # the guard would compare two trainings that have nothing in common.
+    seed_everything(job.seed)
     if not os.path.exists(trial_folder() / SPEAKER_FILE):
         events.phase("script")
     if job.kind == "detect":
