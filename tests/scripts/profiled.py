@@ -12,7 +12,7 @@ loader = DataLoader(TensorDataset(torch.randn(256, 32), torch.randn(256, 1)), ba
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 try:
     with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=2, repeat=1)) as prof:
-        for _ in range(500):
+        for _ in range(50_000):
             for x, y in loader:
                 optimizer.zero_grad()
                 nn.functional.mse_loss(model(x), y).backward()
