@@ -110,7 +110,7 @@ class ScriptObserver:
             # A model that is called several times for one loss sees the same samples again, or others.
             of_step = max((step.model_samples for step in counted if step.calls == parts), default=0)
             samples, counted_by = of_step // parts, "model"
-        if self._declared is not None:
+        if not samples and self._declared is not None:
             samples = max(1, self._declared // (parts * world_size))
         if not samples:
             return None

@@ -17,15 +17,21 @@ from gputune_tui.trial.supervisor import Limits, TrialRun
 from tests.trainer.script.running import SCRIPTS
 
 
-def look(
-    folder: Path, arguments: Sequence[str], command: Sequence[str] = ()
-) -> tuple[ScriptFacts | None, Failure | None]:
-    """What the script does by itself, or how it failed; `command` in place of `python SCRIPT ARGUMENTS`."""
-    words = tuple(command) or (sys.executable, str(SCRIPTS / arguments[0]), *arguments[1:])
-    job = Job("detect", WorkloadRef("s", command=words), settings=TrainSettings(), threads=1)
+def launched(job: Job, folder: Path) -> TrialRun:
+    """The trial of a command, followed to its end."""
     run = TrialRun(LocalLauncher().launch(job, folder), Limits(stall_s=120.0), is_command=True)
     while not run.finished:
         run.poll()
+    return run
+
+
+def look(
+    folder: Path, arguments: Sequence[str], command: Sequence[str] = (), samples_per_step: int | None = None
+) -> tuple[ScriptFacts | None, Failure | None]:
+    """What the script does by itself, or how it failed; `command` in place of `python SCRIPT ARGUMENTS`."""
+    words = tuple(command) or (sys.executable, str(SCRIPTS / arguments[0]), *arguments[1:])
+    workload = WorkloadRef("s", command=words, samples_per_step=samples_per_step)
+    run = launched(Job("detect", workload, settings=TrainSettings(), threads=1), folder)
     detected: Detected | None = run.seen.detected
     return (None if detected is None else detected.facts), run.failure
 

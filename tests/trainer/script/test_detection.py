@@ -12,9 +12,7 @@ from gputune_tui.domain.script import ScriptFacts
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import WorkloadRef
 from gputune_tui.domain.trial import FailureReason, TrialState
-from gputune_tui.trial.launcher import LocalLauncher
-from gputune_tui.trial.supervisor import Limits, TrialRun
-from tests.trainer.script.detecting import facts_of, look
+from tests.trainer.script.detecting import facts_of, launched, look
 from tests.trainer.script.running import SCRIPTS
 
 BATCH = ("micro_batch_size", "accumulation_steps")
@@ -227,9 +225,7 @@ def test_the_second_loader_of_a_line_and_a_second_optimizer(tmp_path: Path) -> N
         plan=MeasurePlan(blocks=2, min_blocks=2, block_s=0.1),
         script=ScriptOrder((), facts.loader.site, "loader"),
     )
-    run = TrialRun(LocalLauncher().launch(job, tmp_path / "trial"), Limits(stall_s=60.0), is_command=True)
-    while not run.finished:
-        run.poll()
+    run = launched(job, tmp_path / "trial")
     assert run.state is TrialState.COMPLETE, run.failure
     assert all(block.samples == 8 * block.steps for block in run.seen.blocks)
 
@@ -262,3 +258,29 @@ def test_a_script_that_catches_everything_is_ended_all_the_same(tmp_path: Path) 
     facts, failure = look(tmp_path / "trial", (), (sys.executable, str(script)))
     assert facts is not None, failure
     assert facts.micro_batch_size == 8
+
+
+def test_what_is_counted_stands_beside_what_is_declared(tmp_path: Path) -> None:
+    counted, failure = look(tmp_path / "counted", ("mnist.py",), samples_per_step=1024)
+    assert counted is not None, failure
+    assert counted.micro_batch_size == 32
+    script = tmp_path / "train.py"
+    script.write_text(SIAMESE)
+    uncounted, failure = look(tmp_path / "declared", (), (sys.executable, str(script)), samples_per_step=24)
+    assert uncounted is not None, failure
+    assert uncounted.samples_per_step == 24
+    unknown, failure = look(tmp_path / "unknown", (), (sys.executable, str(script)))
+    assert unknown is None
+    assert failure is not None
+    assert "--samples-per-step" in failure.message
+
+
+SIAMESE = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    optimizer.zero_grad()
+    (model(torch.ones(8, 4)) - model(torch.zeros(8, 4))).pow(2).mean().backward()
+    optimizer.step()
+"""
