@@ -15,15 +15,7 @@ import click
 
 from gputune_tui.cli.driving import Interrupted, signals_noted
 from gputune_tui.domain.environment import intra_op_threads
-from gputune_tui.domain.job import (
-    EVENTS_PLACE_VARIABLE,
-    EVENTS_VARIABLE,
-    JOB_VARIABLE,
-    RUN_VARIABLE,
-    Claim,
-    Job,
-    ScriptOrder,
-)
+from gputune_tui.domain.job import RUN_VARIABLE, Claim, Job, ScriptOrder
 from gputune_tui.domain.plain import to_plain
 from gputune_tui.domain.script import ScriptFacts
 from gputune_tui.domain.script_order import script_order
@@ -38,7 +30,7 @@ from gputune_tui.export.yaml_config import read_config
 from gputune_tui.ranking.wording import settings_text
 from gputune_tui.telemetry.host import host_limits
 from gputune_tui.telemetry.nvml import probe_gpus
-from gputune_tui.trial.launcher import LocalLauncher, process_environment, with_script_hooks
+from gputune_tui.trial.launcher import LocalLauncher, process_environment, users_environment, with_script_hooks
 
 
 def run(command: tuple[str, ...] | None, given: dict[str, Any]) -> NoReturn:
@@ -133,9 +125,7 @@ def job_environment(claim: ExportReport, workload: WorkloadRef, order: ScriptOrd
     if is_cpu:
         environment = process_environment(replace(job, threads=intra_op_threads(host_limits().effective_cpus)))
     else:
-        environment = with_script_hooks(os.environ)
-    for name in (JOB_VARIABLE, EVENTS_VARIABLE, EVENTS_PLACE_VARIABLE):
-        environment.pop(name, None)
+        environment = with_script_hooks(users_environment())
     environment[RUN_VARIABLE] = json.dumps(to_plain(job))
     return environment
 

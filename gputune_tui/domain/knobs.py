@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gputune_tui.errors import UsageError
@@ -163,6 +163,11 @@ def value_text(value: KnobValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+def assignments_text(values: Mapping[str, KnobValue], separator: str = ",") -> str:
+    """`K=V,K=V`, which `read_assignments` reads back."""
+    return separator.join(f"{name}={value_text(value)}" for name, value in values.items())
 
 
 def read_assignments(text: str) -> dict[str, KnobValue]:

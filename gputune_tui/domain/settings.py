@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue, read_value, value_text
+from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue, assignments_text, read_value, value_text
 from gputune_tui.errors import UsageError
 
 
@@ -75,7 +75,7 @@ class TrainSettings:
     def text(self, than: TrainSettings | None = None) -> str:
         """`K=V,...` of the knobs that differ from `than` (default: from nothing, so all)."""
         values = self.as_dict() if than is None else self.difference(than)
-        return ",".join(f"{name}={value_text(value)}" for name, value in values.items())
+        return assignments_text(values)
 
 
 def settings_from_dict(values: Mapping[str, object]) -> TrainSettings:

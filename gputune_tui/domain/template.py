@@ -106,12 +106,16 @@ def hash_command(command: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for word in command:
         digest.update(word.encode("utf-8", "surrogateescape") + b"\0")
-        path = Path(word)
-        if path.suffix and path.is_file():
-            digest.update(path.read_bytes())
+        if _names_file(word):
+            digest.update(Path(word).read_bytes())
     return digest.hexdigest()
 
 
 def files_named(command: Sequence[str]) -> list[str]:
     """The words of a command that name files here."""
-    return [word for word in command if Path(word).suffix and Path(word).is_file()]
+    return [word for word in command if _names_file(word)]
+
+
+def _names_file(word: str) -> bool:
+    path = Path(word)
+    return bool(path.suffix) and path.is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Generator
 from dataclasses import replace
@@ -74,16 +75,13 @@ def told_settings(config: StudyConfig, device_kind: str) -> TrainSettings:
         UsageError: it is to be told batch sizes that nobody has named, or a value for which `--flag` has no words.
     """
     batch = config.global_batch_size
-    told = told_knobs(config.workload)
-    if batch is None and not set(BATCH_KNOBS) & set(config.baseline):
-        if told & set(BATCH_KNOBS):
+    if batch is None:
+        named = [size for name in BATCH_KNOBS if isinstance(size := config.baseline.get(name), int)]
+        if not named and told_knobs(config.workload) & set(BATCH_KNOBS):
             raise UsageError(
                 "the command is told its batch size, which nobody has named; say --global-batch N (samples per step)"
             )
-        batch = 1
-    micro, parts = (config.baseline.get(name) for name in BATCH_KNOBS)
-    if batch is None:
-        batch = (micro if isinstance(micro, int) else 1) * (parts if isinstance(parts, int) else 1)
+        batch = math.prod(named)
     settings = resolve({}, config.baseline, batch, device_kind)
     if settings is None:
         raise UsageError(f"the baseline's batch knobs contradict --global-batch {batch}")

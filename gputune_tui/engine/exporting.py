@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputune_tui.domain.knobs import KnobValue, value_text
+from gputune_tui.domain.knobs import KnobValue, assignments_text
 from gputune_tui.domain.script_order import script_order
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.space import BATCH_KNOBS, nearest_to_baseline
@@ -171,4 +171,4 @@ def _named_knobs(identity: StudyIdentity, settings: TrainSettings) -> str:
     if not workload.command or identity.script is not None:
         return settings.text()
     told = told_knobs(workload) | set(BATCH_KNOBS)
-    return ",".join(f"{name}={value_text(value)}" for name, value in settings.as_dict().items() if name in told)
+    return assignments_text({name: value for name, value in settings.as_dict().items() if name in told})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gputune_tui.domain.environment import intra_op_threads
-from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue, value_text
+from gputune_tui.domain.knobs import KNOB_BY_NAME, KnobValue, assignments_text
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.template import told_knobs
 from gputune_tui.export.report import ExportReport
@@ -92,7 +92,7 @@ class Measured:
         return name == "micro_batch_size" or self.value(name) != getattr(_PLAIN, name)
 
     def _sentence(self, target: str, names: list[str], how: str) -> str:
-        values = ", ".join(f"{name}={value_text(self.value(name))}" for name in names)
+        values = assignments_text({name: self.value(name) for name in names}, ", ")
         return f"{target} has no key for {values}; in code: {how}"
 
     def _in_code(self, name: str) -> str | None:
@@ -113,7 +113,7 @@ def set_from_outside(report: ExportReport) -> tuple[str, ...]:
     if not names:
         return ()
     values = report.settings.as_dict()
-    knobs = ", ".join(f"{name}={value_text(values[name])}" for name in names)
+    knobs = assignments_text({name: values[name] for name in names}, ", ")
     return (
         f"{knobs} {'was' if len(names) == 1 else 'were'} set in the script from outside, which this file cannot do; "
         "gputune-tui run CONFIG.yaml -- COMMAND does it, with the file of --to yaml",

@@ -228,9 +228,7 @@ def trial_environment(job: Job, job_path: Path, pipes: Pipes, base: Mapping[str,
 
 def process_environment(job: Job, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """The part of a trial's environment that libraries read when they are imported; the same for like jobs."""
-    env = dict(os.environ if base is None else base)
-    for name in (JOB_VARIABLE, RUN_VARIABLE, EVENTS_VARIABLE, EVENTS_PLACE_VARIABLE, CONTROL_VARIABLE):
-        env.pop(name, None)
+    env = users_environment(base)
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if job.device == "cpu":
         env["CUDA_VISIBLE_DEVICES"] = ""
@@ -240,6 +238,12 @@ def process_environment(job: Job, base: Mapping[str, str] | None = None) -> dict
         env["OMP_NUM_THREADS"] = str(job.threads)
         env["MKL_NUM_THREADS"] = str(job.threads)
     return with_script_hooks(env) if job.runs_command else env
+
+
+def users_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without what this program has told a process that it started; None is this process's own."""
+    ours = (JOB_VARIABLE, RUN_VARIABLE, EVENTS_VARIABLE, EVENTS_PLACE_VARIABLE, CONTROL_VARIABLE)
+    return {name: value for name, value in (os.environ if base is None else base).items() if name not in ours}
 
 
 def with_script_hooks(environment: Mapping[str, str]) -> dict[str, str]:

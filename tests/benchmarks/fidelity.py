@@ -123,17 +123,22 @@ class InOneProcess:
 
 def in_one_process(name: str, most_cycles: int) -> bool:
     """Print the ratio in one process; True where it passes."""
+    return is_one(f"{name}: trial over by hand, one process", InOneProcess(CASES[name]).log_ratios(), most_cycles)
+
+
+def is_one(what: str, log_ratios: Iterator[float], most_cycles: int) -> bool:
+    """Take cycles until their interval is narrow and print it; True where it holds 1."""
     ratios: list[float] = []
-    for ratio in InOneProcess(CASES[name]).log_ratios():
+    for ratio in log_ratios:
         ratios.append(ratio)
         enough = len(ratios) >= LEAST_CYCLES and ratio_interval(ratios).half_width_fraction < WANTED_HALF_WIDTH
         if enough or len(ratios) >= most_cycles:
             break
         if len(ratios) % LEAST_CYCLES == 0:
-            print(f"{name}: {ratio_interval(ratios)} after {len(ratios)} cycles", file=sys.stderr, flush=True)
+            print(f"{what}: {ratio_interval(ratios)} after {len(ratios)} cycles", file=sys.stderr, flush=True)
     found = ratio_interval(ratios)
     passed = found.holds_one and found.half_width_fraction < HALF_WIDTH and found.count >= LEAST_CYCLES
-    return told(f"{name}: trial over by hand, one process", found, f"cycles of {len(ORDER)} blocks", passed)
+    return told(what, found, f"cycles of {len(ORDER)} blocks", passed)
 
 
 def in_pairs(name: str, pairs: int) -> bool:

@@ -16,8 +16,7 @@ from gputune_tui.domain.job import Job, MeasurePlan, ScriptOrder
 from gputune_tui.domain.settings import TrainSettings
 from gputune_tui.domain.study import WorkloadRef
 from tests.benchmarks.by_hand import CASES, Case, training_of
-from tests.benchmarks.fidelity import HALF_WIDTH, MOST_CYCLES, ORDER, WANTED_HALF_WIDTH
-from tests.benchmarks.ratios import LEAST_CYCLES, ratio_interval
+from tests.benchmarks.fidelity import MOST_CYCLES, ORDER, is_one
 
 
 def log_ratios(case: Case) -> Iterator[float]:
@@ -57,19 +56,8 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=MOST_CYCLES)
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
-    misses = 0
-    for name in given.names or ["1ms"]:
-        ratios: list[float] = []
-        for ratio in log_ratios(CASES[name]):
-            ratios.append(ratio)
-            enough = len(ratios) >= LEAST_CYCLES and ratio_interval(ratios).half_width_fraction < WANTED_HALF_WIDTH
-            if enough or len(ratios) >= given.cycles:
-                break
-        found = ratio_interval(ratios)
-        passed = found.holds_one and found.half_width_fraction < HALF_WIDTH
-        misses += not passed
-        print(f"{name}: under run over by itself: {found}, {found.count} cycles: {'PASS' if passed else 'FAIL'}")
-    return misses
+    names = given.names or ["1ms"]
+    return sum(not is_one(f"{name}: under run over by itself", log_ratios(CASES[name]), given.cycles) for name in names)
 
 
 if __name__ == "__main__":

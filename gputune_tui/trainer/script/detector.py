@@ -7,7 +7,6 @@ import os
 import platform
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,11 +32,10 @@ NO_SAMPLES = (
 class ScriptDetector:
     """Ends the script after `STEPS` optimizer steps, or with it where it makes fewer."""
 
-    def __init__(self, observer: ScriptObserver, events: EventSink, ending: Ending, folder: Path | None = None) -> None:
+    def __init__(self, observer: ScriptObserver, events: EventSink, ending: Ending) -> None:
         self._observer = observer
         self._events = events
         self._ending = ending
-        self._folder = folder
         self._ranks: Ranks | None = None
         self._last_step: int | None = None
         self._began = time.perf_counter()
@@ -75,7 +73,7 @@ class ScriptDetector:
 
     def _begin(self) -> None:
         self._ending.owner = os.getpid()
-        self._ranks = Ranks(self._folder or trial_folder())
+        self._ranks = Ranks(trial_folder())
         if self._ranks.speaks:
             self._events.send(Hello(os.getpid(), platform.python_version(), torch.__version__))
             self._events.phase("warm_up")
